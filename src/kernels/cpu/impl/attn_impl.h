@@ -38,6 +38,8 @@ typedef struct attn_block {
     float           *rotated;                        /* queries of rotated keys: [lane][k_dim] */
     const int32_t   *qi[ATTN_LANES];                 /* or in whole numbers (attn_whole.h), and what brings them back */
     float            qf[ATTN_LANES];
+    int64_t          chunk;  /* that runs now, ... */
+    bool             single; /* ... all of it in one tile */
     float            m[ATTN_LANES], l[ATTN_LANES];
 } attn_block;
 
@@ -365,8 +367,8 @@ static void block_load(attn_block *b, int64_t c, int64_t p0, int64_t p1) {
         b->read_v = (const float *)(const void *)(base + kv_v_offset(l, b->kv_head));
         return;
     }
-    if (whole_k(l)) whole_load_k_chunk(b, c, (int)(p0 - c * CHUNK) / 16, (int)(p1 - c * CHUNK + 15) / 16);
-    if (whole_v(l)) whole_load_v_chunk(b, c, (int)(p0 - c * CHUNK), (int)(p1 - c * CHUNK));
+    if (whole_k(l) || whole_v(l)) whole_load(b, (int)(p0 - c * CHUNK), (int)(p1 - c * CHUNK));
+    if (whole_k(l) && whole_v(l)) return;
     for (int64_t page = p0 / l->tokens; page * l->tokens < p1; page++) {
         const uint8_t *base = (const uint8_t *)a->pages[page] + a->page_off;
         /* Positions of this page inside the chunk; K in whole groups of 16 slots. */
@@ -431,7 +433,7 @@ static void tile_run(int mr, attn_block *b, const int *lane, int64_t c, float *c
     if (w) {
         direct_scores(&t, a->layout->k_type, w, next, k_dim);
     } else if (whole_k(a->layout)) {
-        whole_scores(&t, b->read_k, k_dim, (int)from / VW * VW, (int)(to + VW - 1) / VW * VW, next);
+        whole_scores(&t, b, (int)from, (int)to, next);
     } else {
         tile_scores(&t, b->read_k, k_dim, (int)from / VW * VW, (int)(to + VW - 1) / VW * VW);
     }
@@ -499,6 +501,8 @@ static void block_chunk(attn_block *b, int64_t c, int64_t last, float *const *pa
     }
     if (n == 0) return;
     if (block_direct(b, lane, n, c, last, part)) return;
+    b->chunk = c;
+    b->single = n == MR || n <= 2;
     block_load(b, c, p0, p1);
     if (n <= DIRECT_LANES && c < last && whole_k(b->a->layout))
         where_chunk(b->a, b->kv_head, c + 1, &next), ahead = &next;

@@ -114,11 +114,12 @@ INLINE void whole_open_k(kv_type type, const kv_layout *l, const uint8_t *p, con
     }
 }
 
-/* n slots at p, n even. */
-INLINE void whole_open_v(kv_type type, const kv_layout *l, const uint8_t *p, int n, int32_t *to) {
+/* Dimensions [d0, d1) of n slots, the first at p, n even. */
+INLINE void whole_open_v(kv_type type, const kv_layout *l, const uint8_t *p, int n, int d0, int d1, int32_t *to) {
     const size_t row = (size_t)l->v_dim * kv_bits(type) / 8, group = KV_GROUP * kv_bits(type) / 8;
     const vbytes code = vb_codes(kv_codes(type));
-    for (int d = 0; d < l->v_dim; d += KV_GROUP, p += group, to += CHUNK / 2 * 32) {
+    p += (size_t)(d0 / KV_GROUP) * group;
+    for (int d = d0; d < d1; d += KV_GROUP, p += group, to += CHUNK / 2 * 32) {
         for (int j = 0; j < n; j += 2) {
             const uint8_t *at = p + (size_t)j * row;
             vb_pairs(whole_v_numbers(type, at, code), whole_v_numbers(type, at + row, code), to + j * 16);
@@ -138,14 +139,14 @@ static void whole_load_k(const kv_layout *l, const uint8_t *p, const uint8_t *p2
     }
 }
 
-static void whole_load_v(const kv_layout *l, const uint8_t *p, int n, int32_t *to) {
+static void whole_load_v(const kv_layout *l, const uint8_t *p, int n, int d0, int d1, int32_t *to) {
     switch (l->v_type) {
-    case KV_Q8_0: whole_open_v(KV_Q8_0, l, p, n, to); return;
-    case KV_Q5_0: whole_open_v(KV_Q5_0, l, p, n, to); return;
-    case KV_Q4_0: whole_open_v(KV_Q4_0, l, p, n, to); return;
-    case KV_TQ4: whole_open_v(KV_TQ4, l, p, n, to); return;
-    case KV_TQ3: whole_open_v(KV_TQ3, l, p, n, to); return;
-    default: whole_open_v(KV_TQ2, l, p, n, to); return;
+    case KV_Q8_0: whole_open_v(KV_Q8_0, l, p, n, d0, d1, to); return;
+    case KV_Q5_0: whole_open_v(KV_Q5_0, l, p, n, d0, d1, to); return;
+    case KV_Q4_0: whole_open_v(KV_Q4_0, l, p, n, d0, d1, to); return;
+    case KV_TQ4: whole_open_v(KV_TQ4, l, p, n, d0, d1, to); return;
+    case KV_TQ3: whole_open_v(KV_TQ3, l, p, n, d0, d1, to); return;
+    default: whole_open_v(KV_TQ2, l, p, n, d0, d1, to); return;
     }
 }
 
@@ -168,37 +169,43 @@ static void whole_k_scales(const kv_layout *l, const uint16_t *s, const uint16_t
     }
 }
 
-/* Groups [g0, g1) of 16 slots; the one beside the first or the last stands for a missing one. */
-static void whole_load_k_chunk(attn_block *b, int64_t c, int g0, int g1) {
+/* 32 slots of the chunk from 16 * g on, of which groups [g0, g1) of 16 are there; one of them stands for a missing one. */
+static void whole_open_keys(attn_block *b, int g, int g0, int g1, int32_t *to) {
     const kv_layout *l = b->a->layout;
     const size_t     values = kv_value_bytes(l->k_type, l->tokens, l->k_dim);
-    for (int g = g0 / 2 * 2; g < g1; g += 2) {
-        size_t         s, s2;
-        const uint8_t *k = whole_at(b->a, b->kv_head, c * CHUNK + 16 * (g < g0 ? g + 1 : g), &s);
-        const uint8_t *k2 = whole_at(b->a, b->kv_head, c * CHUNK + 16 * (g + 1 < g1 ? g + 1 : g), &s2);
-        whole_load_k(l, k + s, k2 + s2, (int32_t *)(void *)b->k + g / 2 * (l->k_dim / 2) * 32);
-        whole_k_scales(l, (const uint16_t *)(const void *)(k + values) + s,
-                       (const uint16_t *)(const void *)(k2 + values) + s2, b->ks + 16 * g);
+    size_t           s, s2;
+    const uint8_t   *k = whole_at(b->a, b->kv_head, b->chunk * CHUNK + 16 * (g < g0 ? g + 1 : g), &s);
+    const uint8_t   *k2 = whole_at(b->a, b->kv_head, b->chunk * CHUNK + 16 * (g + 1 < g1 ? g + 1 : g), &s2);
+    whole_load_k(l, k + s, k2 + s2, to);
+    whole_k_scales(l, (const uint16_t *)(const void *)(k + values) + s,
+                   (const uint16_t *)(const void *)(k2 + values) + s2, b->ks + 16 * g);
+}
+
+/* Dimensions [d0, d1) of slots [j0, j1) of the chunk. */
+static void whole_open_values(attn_block *b, int j0, int j1, int d0, int d1, int32_t *to) {
+    const kv_layout *l = b->a->layout;
+    const size_t     row = (size_t)l->v_dim * (size_t)kv_type_get((int)l->v_type)->value_bits / 8;
+    for (int j = j0 / 2 * 2, n; j < j1; j += n) {
+        size_t         slot;
+        const uint8_t *v = whole_at(b->a, b->kv_head, b->chunk * CHUNK + j, &slot) + l->k_bytes;
+        n = l->tokens - (int)slot < j1 - j ? l->tokens - (int)slot : (j1 - j + 1) / 2 * 2;
+        whole_load_v(l, v + slot * row, n, d0, d1, to + j / 2 * 32);
     }
 }
 
 /* The largest scale of every position behind the factors of MR lanes. */
 static float *whole_largest(attn_block *b) { return b->p + (size_t)(MR * kv_v_groups(b->a->layout)) * CHUNK; }
 
-/* Slots [j0, j1) of the chunk; the others have scales of 0. */
-static void whole_load_v_chunk(attn_block *b, int64_t c, int j0, int j1) {
+/* Scales of slots [j0, j1) of the chunk; the others have 0. */
+static void whole_v_scales(attn_block *b, int j0, int j1) {
     const kv_layout *l = b->a->layout;
     const int        groups = kv_v_groups(l);
-    const size_t     row = (size_t)l->v_dim * (size_t)kv_type_get((int)l->v_type)->value_bits / 8;
+    const size_t     values = kv_value_bytes(l->v_type, l->tokens, l->v_dim);
     float           *most = whole_largest(b);
-    for (int j = j0 / 2 * 2; j < j1; j = (j / 16 + 1) * 16) {
-        const int      end = (j / 16 + 1) * 16 < j1 ? (j / 16 + 1) * 16 : (j1 + 1) / 2 * 2;
+    for (int j = j0 / 16 * 16; j < j1; j += 16) {
         size_t         slot;
-        const uint8_t *v = whole_at(b->a, b->kv_head, c * CHUNK + j / 16 * 16, &slot) + l->k_bytes;
-        whole_load_v(l, v + (slot + (size_t)(j % 16)) * row, end - j, (int32_t *)(void *)b->v + j / 2 * 32);
-        v += (size_t)l->tokens * row;
-        kv_load_v_scales((const uint16_t *)(const void *)v + slot * (size_t)groups, 16, groups, b->vs + j / 16 * 16,
-                         CHUNK);
+        const uint8_t *v = whole_at(b->a, b->kv_head, b->chunk * CHUNK + j, &slot) + l->k_bytes + values;
+        kv_load_v_scales((const uint16_t *)(const void *)v + slot * (size_t)groups, 16, groups, b->vs + j, CHUNK);
     }
     for (int i = 0; (j0 > 0 || j1 < CHUNK) && i < groups * CHUNK; i++) {
         if (i % CHUNK < j0 || i % CHUNK >= j1) b->vs[i] = 0.0f;
@@ -210,13 +217,24 @@ static void whole_load_v_chunk(attn_block *b, int64_t c, int j0, int j1) {
     }
 }
 
-/* Scores of mr lanes against sixteen positions, eight from j on and eight from j + 16 on. */
+/* Slots [j0, j1) of the chunk, for several tiles. A single one opens what it reads piece by piece, which stays nearer. */
+static void whole_load(attn_block *b, int j0, int j1) {
+    const kv_layout *l = b->a->layout;
+    if (whole_v(l)) whole_v_scales(b, j0, j1);
+    if (b->single) return;
+    for (int g = j0 / 32 * 2; whole_k(l) && g * 16 < j1; g += 2) {
+        whole_open_keys(b, g, j0 / 16, (j1 + 15) / 16, (int32_t *)(void *)b->k + g / 2 * (l->k_dim / 2) * 32);
+    }
+    if (whole_v(l)) whole_open_values(b, j0, j1, 0, l->v_dim, (int32_t *)(void *)b->v);
+}
+
+/* Scores of mr lanes against sixteen positions, eight from j on and eight from j + 16 on; k: of the 32 positions. */
 INLINE void whole_score_tile(int mr, const attn_tile *t, const int32_t *k, int k_dim, int j, const attn_where *next) {
     const int    runs = k_dim / KV_GROUP, parts = CHUNK / 16 * runs, at = j / 32 * 32 + j % 32 * 2;
     const float *scale = t->ks + at;
     int          part = at / 16 * runs;
     vf           sum[MR][2];
-    k += j / 32 * (k_dim / 2) * 32 + j % 32 * 2;
+    k += j % 32 * 2;
     UNROLL for (int r = 0; r < mr; r++) { UNROLL for (int x = 0; x < 2; x++) sum[r][x] = vf_zero(); }
     for (int d = 0; d < k_dim; d += t->k_group, scale += CHUNK) {
         vi acc[MR][2];
@@ -247,9 +265,11 @@ INLINE void whole_score_tile(int mr, const attn_tile *t, const int32_t *k, int k
 }
 
 /* Positions [from, to) of the chunk, and those beside them that share their vectors. */
-INLINE void whole_score_lanes(int mr, const attn_tile *t, const int32_t *k, int k_dim, int from, int to,
-                              const attn_where *next) {
+INLINE void whole_score_lanes(int mr, const attn_tile *t, attn_block *b, int from, int to, const attn_where *next) {
+    const int k_dim = b->a->layout->k_dim;
     for (int j = from / 32 * 32; j < to; j += 32) {
+        int32_t *k = (int32_t *)(void *)b->k + (b->single ? 0 : j / 32 * (k_dim / 2) * 32);
+        if (b->single) whole_open_keys(b, j / 16, from / 16, (to + 15) / 16, k);
         whole_score_tile(mr, t, k, k_dim, j, next);
         whole_score_tile(mr, t, k, k_dim, j + 8, next);
     }
@@ -273,13 +293,13 @@ static float whole_factors(const kv_layout *l, const float *p, const float *vs, 
 }
 
 /* Values of mr lanes for sixteen dimensions, eight from d on and eight from d + 16 on, over pairs [from, to) of positions, then
- * the fold. */
+ * the fold; v: of the 32 dimensions. */
 INLINE void whole_value_tile(int mr, const attn_tile *t, const int32_t *v, int v_dim, int d, int from, int to,
                              const attn_where *next) {
     const int groups = v_dim / t->v_group, g = d / t->v_group;
     const int part = (d / 32 * 2 + d % 32 / 8) * GROUPS, parts = v_dim / 16 * GROUPS;
     vi        acc[MR][2];
-    v += d / 32 * (CHUNK / 2) * 32 + d % 32 * 2;
+    v += d % 32 * 2;
     UNROLL for (int r = 0; r < mr; r++) {
         UNROLL for (int x = 0; x < 2; x++) acc[r][x] = vi_set1(t->w[r][groups * CHUNK / 2 + g]);
     }
@@ -308,37 +328,35 @@ INLINE void whole_value_tile(int mr, const attn_tile *t, const int32_t *v, int v
     }
 }
 
-INLINE void whole_value_lanes(int mr, const attn_tile *t, const int32_t *v, int v_dim, int from, int to,
-                              const attn_where *next) {
+INLINE void whole_value_lanes(int mr, const attn_tile *t, attn_block *b, int from, int to, const attn_where *next) {
+    const int v_dim = b->a->layout->v_dim;
     for (int d = 0; d < v_dim; d += 32) {
-        whole_value_tile(mr, t, v, v_dim, d, from, to, next);
-        whole_value_tile(mr, t, v, v_dim, d + 8, from, to, next);
+        int32_t *v = (int32_t *)(void *)b->v + (b->single ? 0 : d / 32 * (CHUNK / 2) * 32);
+        if (b->single) whole_open_values(b, from, to, d, d + 32, v);
+        whole_value_tile(mr, t, v, v_dim, d, from / 2, (to + 1) / 2, next);
+        whole_value_tile(mr, t, v, v_dim, d + 8, from / 2, (to + 1) / 2, next);
     }
 }
 
 /* One function per number of lanes. */
 #define WHOLE(n)                                                                                                       \
-    static void whole_score_##n(const attn_tile *t, const int32_t *k, int dim, int from, int to,                       \
-                                const attn_where *next) {                                                              \
-        whole_score_lanes(n, t, k, dim, from, to, next);                                                               \
+    static void whole_score_##n(const attn_tile *t, attn_block *b, int from, int to, const attn_where *next) {         \
+        whole_score_lanes(n, t, b, from, to, next);                                                                    \
     }                                                                                                                  \
-    static void whole_value_##n(const attn_tile *t, const int32_t *v, int dim, int from, int to,                       \
-                                const attn_where *next) {                                                              \
-        whole_value_lanes(n, t, v, dim, from, to, next);                                                               \
+    static void whole_value_##n(const attn_tile *t, attn_block *b, int from, int to, const attn_where *next) {         \
+        whole_value_lanes(n, t, b, from, to, next);                                                                    \
     }
 WHOLE(1)
 WHOLE(2)
 WHOLE(4)
 
-static void whole_scores(const attn_tile *t, const float *k, int k_dim, int from, int to, const attn_where *next) {
-    const int32_t *pairs = (const int32_t *)(const void *)k;
-    (t->mr == 4 ? whole_score_4 : t->mr == 2 ? whole_score_2 : whole_score_1)(t, pairs, k_dim, from, to, next);
+/* from, to: positions of the chunk that a lane of the tile sees. */
+static void whole_scores(const attn_tile *t, attn_block *b, int from, int to, const attn_where *next) {
+    (t->mr == 4 ? whole_score_4 : t->mr == 2 ? whole_score_2 : whole_score_1)(t, b, from, to, next);
 }
 
-/* from, to: positions that a lane of the tile sees. */
 static void whole_values(attn_tile *t, attn_block *b, int from, int to, const attn_where *next) {
     const kv_layout *l = b->a->layout;
-    const int32_t   *pairs = (const int32_t *)(const void *)b->v;
     t->v_group = l->v_group;
     for (int r = 0; r < t->mr; r++) {
         int32_t *w = (int32_t *)(void *)(b->p + (size_t)(r * kv_v_groups(l)) * CHUNK);
@@ -347,9 +365,7 @@ static void whole_values(attn_tile *t, attn_block *b, int from, int to, const at
         t->wf[r] = whole_factors(l, t->s[r], b->vs, whole_largest(b), w);
         t->w[r] = w;
     }
-    (t->mr == 4   ? whole_value_4
-     : t->mr == 2 ? whole_value_2
-                  : whole_value_1)(t, pairs, l->v_dim, from / 2, (to + 1) / 2, next);
+    (t->mr == 4 ? whole_value_4 : t->mr == 2 ? whole_value_2 : whole_value_1)(t, b, from, to, next);
 }
 
 #else
@@ -357,10 +373,9 @@ static void whole_values(attn_tile *t, attn_block *b, int from, int to, const at
 static bool  whole_k(const kv_layout *l) { return (void)l, false; }
 static bool  whole_v(const kv_layout *l) { return (void)l, false; }
 static float whole_query(const kv_layout *l, const float *q, int32_t *to) { return (void)l, (void)q, (void)to, 0.0f; }
-static void  whole_load_k_chunk(attn_block *b, int64_t c, int g0, int g1) { (void)b, (void)c, (void)g0, (void)g1; }
-static void  whole_load_v_chunk(attn_block *b, int64_t c, int j0, int j1) { (void)b, (void)c, (void)j0, (void)j1; }
-static void  whole_scores(const attn_tile *t, const float *k, int k_dim, int from, int to, const attn_where *next) {
-     (void)t, (void)k, (void)k_dim, (void)from, (void)to, (void)next;
+static void  whole_load(attn_block *b, int j0, int j1) { (void)b, (void)j0, (void)j1; }
+static void  whole_scores(const attn_tile *t, attn_block *b, int from, int to, const attn_where *next) {
+     (void)t, (void)b, (void)from, (void)to, (void)next;
 }
 static void whole_values(attn_tile *t, attn_block *b, int from, int to, const attn_where *next) {
     (void)t, (void)b, (void)from, (void)to, (void)next;
