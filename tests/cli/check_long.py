@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that take long (convert, quantize, merge, imatrix, compare, perplexity): a bar on a terminal, Ctrl-C and a full
-disk leave nothing behind, and the latter names the bytes that are missing.
+"""Commands that take long (convert, quantize, merge, imatrix, compare, perplexity): a bar on a terminal, Ctrl-C,
+SIGTERM, SIGHUP and a full disk leave nothing behind, and the latter names the bytes that are missing.
 
   check_long.py HEARTH
 """
@@ -38,7 +38,7 @@ def jobs(folder, source):
 
 
 def on_terminal(arguments, interrupt):
-    """What a terminal shows, and the status. interrupt: Ctrl-C as soon as there is a bar."""
+    """What a terminal shows, and the status. interrupt: this signal (SIGINT by its key) as soon as there is a bar."""
     child, terminal = pty.fork()
     if child == 0:
         os.execv(HEARTH, [HEARTH, *arguments])
@@ -54,7 +54,7 @@ def on_terminal(arguments, interrupt):
             break
         shown += more
         if interrupt and not sent and b"%" in shown:
-            os.write(terminal, b"\x03")
+            os.write(terminal, b"\x03") if interrupt == signal.SIGINT else os.kill(child, interrupt)
             sent = True
     os.close(terminal)
     return shown.decode(errors="replace"), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -65,7 +65,7 @@ def remove(path):
 
 
 def check_bar(name, arguments, out, folder):
-    shown, status = on_terminal(arguments, False)
+    shown, status = on_terminal(arguments, None)
     assert status == 0, (name, status, shown)
     assert re.search(r"\r *\d+% \[[#.]+\] .* of ", shown), (name, "no bar", shown)
     assert "\r\x1b[K" in shown[shown.rindex("%"):] or name in ("compare", "perplexity"), (name, "the bar stays", shown)
@@ -75,10 +75,10 @@ def check_bar(name, arguments, out, folder):
     assert os.listdir(folder) == [], (name, os.listdir(folder))
 
 
-def check_interrupt(name, arguments, out, folder):
-    """It may have been done before the key was pressed: then it ends well, or by the signal on its way out."""
-    shown, status = on_terminal(arguments, True)
-    done = status in (0, -signal.SIGINT)
+def check_interrupt(name, arguments, out, folder, by):
+    """It may have been done before the signal came: then it ends well, or by the signal on its way out."""
+    shown, status = on_terminal(arguments, by)
+    done = status in (0, -by)
     assert done or status in (1, 130), (name, status, shown)
     assert done or "asked to stop" in shown, (name, shown)
     if out and done and os.path.exists(out):
@@ -112,7 +112,9 @@ with tempfile.TemporaryDirectory() as temporary:
     room = shutil.which("unshare") and can_mount()
     for job, (command, result) in jobs(folder, source).items():
         check_bar(job, command, result, folder)
-        check_interrupt(job, command, result, folder)
+        check_interrupt(job, command, result, folder, signal.SIGINT)
+        if result:
+            check_interrupt(job, command, result, folder, signal.SIGHUP if job == "quantize" else signal.SIGTERM)
         if result and room:
             check_disk(job, command, result, folder)
     got = json.loads(subprocess.run([HEARTH, "perplexity", DEMO, TEXT + ".short", "--json", "--ctx", "128", "--kv", "q8_0"],
@@ -123,4 +125,4 @@ with tempfile.TemporaryDirectory() as temporary:
     for text, value in zip(said.groups(), (got["perplexity"], got["perplexity_error"], got["kl_mean"])):
         assert abs(float(text) - value) <= 1e-6 + 1e-7 * value, (got, plain)
     assert 0 < got["same_top"] <= 1 and got["windows"] > 1, got
-print("bars, Ctrl-C" + (" and full disks" if room else "; full disks skipped: file systems cannot be mounted here"))
+print("bars, signals" + (" and full disks" if room else "; full disks skipped: file systems cannot be mounted here"))

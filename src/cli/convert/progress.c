@@ -15,7 +15,9 @@ enum { REDRAW_MS = 100, WIDTH_DEFAULT = 80 };
 
 int progress_begin(progress *p, bool quiet, const char *unit, err *e) {
     *p = (progress){ .quiet = quiet || !isatty(STDERR_FILENO), .unit = unit, .began_ms = clock_ms() };
-    return interrupt_begin(e);
+    int rc = interrupt_begin(e);
+    if (rc == 0) interrupt_also_ends();
+    return rc;
 }
 
 static int columns(void) {
@@ -68,6 +70,13 @@ bool progress_at(void *ctx, uint64_t done, uint64_t total) {
         p->drawn_ms = now;
     }
     return !interrupt_seen;
+}
+
+void progress_of(progress *p, const char *unit) {
+    if (p->unit == unit) return;
+    p->unit = unit;
+    p->began_ms = clock_ms();
+    p->drawn_ms = 0;
 }
 
 void progress_end(progress *p) {

@@ -12,6 +12,10 @@ volatile sig_atomic_t interrupt_seen, interrupt_redraw;
 static struct sigaction before, before_size, before_front;
 static int              ends[2] = { -1, -1 };
 
+static const int        ending[] = { SIGTERM, SIGHUP };
+static struct sigaction before_ending[2];
+static bool             takes_ending;
+
 static void on_interrupt(int signal) {
     int saved = errno;
     (void)signal;
@@ -38,8 +42,20 @@ int interrupt_begin(err *e) {
     return 0;
 }
 
+void interrupt_also_ends(void) {
+    struct sigaction own = { .sa_handler = on_interrupt, .sa_flags = SA_RESTART };
+    sigemptyset(&own.sa_mask);
+    for (int i = 0; i < 2; i++) {
+        sigaction(ending[i], &own, &before_ending[i]);
+        if (before_ending[i].sa_handler == SIG_IGN) sigaction(ending[i], &before_ending[i], NULL); /* nohup */
+    }
+    takes_ending = true;
+}
+
 void interrupt_end(void) {
     if (ends[0] < 0) return;
+    for (int i = 0; i < 2 && takes_ending; i++) sigaction(ending[i], &before_ending[i], NULL);
+    takes_ending = false;
     sigaction(SIGINT, &before, NULL);
     sigaction(SIGWINCH, &before_size, NULL);
     sigaction(SIGCONT, &before_front, NULL);

@@ -10,8 +10,9 @@
 
 extern volatile sig_atomic_t interrupt_seen; /* set by Ctrl-C, cleared by interrupt_clear */
 
-int  interrupt_begin(err *e); /* from here on SIGINT only sets the flag */
-void interrupt_end(void);     /* as before */
+int  interrupt_begin(err *e);   /* from here on SIGINT only sets the flag */
+void interrupt_also_ends(void); /* nor do SIGTERM and SIGHUP more than that, except where they were ignored */
+void interrupt_end(void);       /* as before */
 void interrupt_clear(void);
 
 extern volatile sig_atomic_t interrupt_redraw; /* the window has another size, or the program is in front again */
