@@ -6,6 +6,7 @@
 #include "convert/rows.h"
 #include "tensor/codec.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,8 +142,21 @@ static int stack_experts(hf_plan *p, arena *mem, err *e) {
 
 /* --- packing ------------------------------------------------------------------------------------------------------- */
 
+/*
+ * Scales and biases that were fitted with the words of a module: they are written next. There is room for one module, the
+ * latest. Rows that are not here (a file that is continued begins anywhere) are fitted again, which gives the same.
+ */
+typedef struct fits {
+    pthread_mutex_t lock; /* guards the rest */
+    const char     *of;   /* the module's tensor; NULL: none */
+    uint8_t        *rows; /* scales and biases of row r at r * 2 * their bytes */
+    bool           *known;
+    size_t          n_rows, bytes; /* room */
+} fits;
+
 /* One of the tensors of a packed module, made from the rows of the plain one. */
 typedef struct pack {
+    fits       *fits;
     plan_tensor from;
     tensor_mat  how;
     size_t      data_bytes, scale_bytes; /* of a row */
@@ -168,14 +182,35 @@ static bool pack_recorded(const pack *p, int64_t row, const float *x, uint8_t *d
     return true;
 }
 
+static void keep_fit(const pack *p, int64_t row, const uint8_t *scales) {
+    fits *f = p->fits;
+    pthread_mutex_lock(&f->lock);
+    if (f->of != p->from.name) memset(f->known, 0, f->n_rows * sizeof *f->known);
+    f->of = p->from.name;
+    memcpy(f->rows + (size_t)row * 2 * p->scale_bytes, scales, 2 * p->scale_bytes);
+    f->known[row] = true;
+    pthread_mutex_unlock(&f->lock);
+}
+
+static bool take_fit(const pack *p, int64_t row, uint8_t *out) {
+    fits *f = p->fits;
+    pthread_mutex_lock(&f->lock);
+    bool there = f->of == p->from.name && f->known[row];
+    if (there) memcpy(out, f->rows + ((size_t)row * 2 + (p->which == 2)) * p->scale_bytes, p->scale_bytes);
+    pthread_mutex_unlock(&f->lock);
+    return there;
+}
+
 static int make_packed(const void *ctx, int64_t row, void *out, float *scratch, err *e) {
     const pack *p = ctx;
     uint8_t    *data = (uint8_t *)(scratch + p->how.cols), *scales = data + p->data_bytes,
             *biases = scales + p->scale_bytes;
+    if (p->which != 0 && take_fit(p, row, out)) return 0;
     row_source_floats(&p->from.from, row, scratch, p->how.cols);
     bool done = p->recorded ? pack_recorded(p, row, scratch, data, scales, biases)
                             : tensor_mat_quant_row(&p->how, scratch, data, scales, biases);
     if (!done) return err_set(e, ERR_UNSUPPORTED, "%s: it cannot be packed", p->from.name);
+    if (p->which == 0) keep_fit(p, row, scales);
     memcpy(out, p->which == 0 ? data : p->which == 1 ? scales : biases, p->which == 0 ? p->data_bytes : p->scale_bytes);
     return 0;
 }
@@ -221,7 +256,7 @@ static bool choose(const mlx_recipe *r, const plan_tensor *t, const char *module
 }
 
 static int add_packed(plan_tensor *out, const mlx_recipe *r, const plan_tensor *t, const model_quant *q,
-                      const char *module, arena *mem, err *e) {
+                      const char *module, fits *kept, arena *mem, err *e) {
     static const char *const endings[] = { ".weight", ".scales", ".biases" };
     bool                     is_affine = q->mode == MODEL_QUANT_AFFINE;
     tensor_mat how = { .type = mlx_packed_type(q), .rows = 1, .cols = t->dims[0], .group = q->group, .group_rows = 1 };
@@ -239,6 +274,9 @@ static int add_packed(plan_tensor *out, const mlx_recipe *r, const plan_tensor *
         return err_set(e, ERR_UNSUPPORTED, "%s: rows of %lld cannot be packed", t->name, (long long)how.cols);
     how.row_bytes = data_bytes;
     how.scale_row_bytes = scale_bytes;
+    size_t rows = (size_t)plan_rows(t);
+    if (rows > kept->n_rows) kept->n_rows = rows;
+    if (rows * 2 * scale_bytes > kept->bytes) kept->bytes = rows * 2 * scale_bytes;
     for (int k = 0; k < (is_affine ? 3 : 2); k++) {
         char  name[400];
         pack *p = arena_calloc(mem, 1, sizeof *p);
@@ -246,7 +284,8 @@ static int add_packed(plan_tensor *out, const mlx_recipe *r, const plan_tensor *
         out[k] = *t;
         out[k].name = arena_strdup(mem, name);
         if (!p || !out[k].name) return err_set_nomem(e);
-        *p = (pack){ .from = *t,
+        *p = (pack){ .fits = kept,
+                     .from = *t,
                      .how = how,
                      .data_bytes = data_bytes,
                      .scale_bytes = scale_bytes,
@@ -300,8 +339,9 @@ int mlx_plan(hf_plan *p, const mlx_recipe *recipe, int n_layers, arena *mem, str
     if (rc == 0 && r.recorded) commonest(&r, p);
     if (rc < 0 || !r.packs) return rc;
     plan_tensor *list = arena_calloc(mem, 3 * p->n + 1, sizeof *list);
+    fits        *kept = arena_calloc(mem, 1, sizeof *kept);
     size_t       n = 0;
-    if (!list) return err_set_nomem(e);
+    if (!list || !kept || pthread_mutex_init(&kept->lock, NULL) != 0) return err_set_nomem(e);
     str_push(config, '{');
     put_quant(config, &r.low);
     for (size_t i = 0; i < p->n; i++) {
@@ -313,7 +353,7 @@ int mlx_plan(hf_plan *p, const mlx_recipe *recipe, int n_layers, arena *mem, str
             list[n++] = *t;
             continue;
         }
-        rc = add_packed(&list[n], &r, t, &q, module, mem, e);
+        rc = add_packed(&list[n], &r, t, &q, module, kept, mem, e);
         if (rc < 0) return rc;
         n += (size_t)rc;
         if (memcmp(&q, &r.low, sizeof q) == 0) continue;
@@ -326,5 +366,8 @@ int mlx_plan(hf_plan *p, const mlx_recipe *recipe, int n_layers, arena *mem, str
     str_push(config, '}');
     p->tensors = list;
     p->n = n;
+    kept->rows = arena_alloc(mem, kept->bytes + 1);
+    kept->known = arena_calloc(mem, kept->n_rows + 1, sizeof *kept->known);
+    if (!kept->rows || !kept->known) return err_set_nomem(e);
     return str_ok(config) ? 0 : err_set_nomem(e);
 }
