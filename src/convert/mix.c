@@ -150,6 +150,7 @@ static const mix mixes[] = {
 #undef T
 enum { N_MIXES = sizeof mixes / sizeof *mixes };
 
+const mix  *mix_at(size_t i) { return i < N_MIXES ? &mixes[i] : NULL; }
 const char *mix_name(const mix *m) { return m->name; }
 tensor_type mix_base(const mix *m) { return m->base; }
 int         mix_number(const mix *m) { return m->number; }

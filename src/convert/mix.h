@@ -16,6 +16,7 @@ typedef struct mix mix;
 
 /* By name in any case; "Q4_K" means Q4_K_M. ERR_ARG with near names otherwise. */
 int         mix_find(const mix **out, const char *name, err *e);
+const mix  *mix_at(size_t i); /* NULL behind the last */
 const char *mix_name(const mix *m);
 tensor_type mix_base(const mix *m);
 int         mix_number(const mix *m); /* general.file_type */

@@ -107,8 +107,7 @@ static int allocate(work *w, quantize_result *out, err *e) {
     return w->mixed && w->forced && w->plan && w->mats && out->lines ? 0 : err_set_nomem(e);
 }
 
-static int choose_types(work *w, pool *p, err *e) {
-    mix_model model = describe(w->in, w->o->importance != NULL);
+static void list_tensors(work *w) {
     for (size_t i = 0; i < w->n; i++) {
         const model_tensor *t = model_file_tensor_at(w->in, i);
         int                 n_dims = t->n_dims;
@@ -116,8 +115,38 @@ static int choose_types(work *w, pool *p, err *e) {
         w->mixed[i] =
             (mix_tensor){ .name = t->name, .n_dims = n_dims, .cols = t->dims[0], .stack = t->dims[2], .type = t->type };
     }
-    int rc = apply_overrides(w->in, w->o, w->forced, e);
-    if (rc == 0 && w->o->target_bpw > 0) rc = target_types(w->in, w->o, p, w->forced, e);
+}
+
+/* The types of every mix, for the judge. */
+static int all_mixes(work *w, const mix_model *model, target_mixes *out, err *e) {
+    const mix *m;
+    size_t     n = 0;
+    int        rc = 0;
+    while (mix_at(n)) n++;
+    out->types = calloc(n * w->n + 1, sizeof *out->types);
+    if (!out->types) return err_set_nomem(e);
+    for (size_t k = 0; rc == 0 && (m = mix_at(k)); k++) {
+        list_tensors(w);
+        rc = mix_types(m, model, w->mixed, w->n, false, w->forced, e);
+        for (size_t i = 0; i < w->n; i++) out->types[k * w->n + i] = w->mixed[i].type;
+        out->n = k + 1;
+    }
+    return rc;
+}
+
+static int choose_by_damage(work *w, const mix_model *model, pool *p, err *e) {
+    target_mixes mixes = { 0 };
+    int          rc = w->o->judge ? all_mixes(w, model, &mixes, e) : 0;
+    if (rc == 0) rc = target_types(w->in, w->o, &mixes, p, w->forced, e);
+    free(mixes.types);
+    return rc;
+}
+
+static int choose_types(work *w, pool *p, err *e) {
+    mix_model model = describe(w->in, w->o->importance != NULL);
+    int       rc = apply_overrides(w->in, w->o, w->forced, e);
+    if (rc == 0 && w->o->target_bpw > 0) rc = choose_by_damage(w, &model, p, e);
+    list_tensors(w);
     if (rc == 0) rc = mix_types(w->o->mix, &model, w->mixed, w->n, w->o->pure, w->forced, e);
     return rc;
 }

@@ -19,14 +19,25 @@ typedef struct quantize_override {
     int         type;
 } quantize_override;
 
+/*
+ * Measures what types cost: `file` is another opening of the model, whose tensors are replaced while types are tried;
+ * `divergence` says how far the file is now from what it was. Trial i of n is for a progress bar.
+ */
+typedef struct quantize_judge {
+    model_file *file;
+    int (*divergence)(void *ctx, size_t i, size_t n, double *kl, err *e);
+    void *ctx;
+} quantize_judge;
+
 typedef struct quantize_options {
     const mix               *mix;
     const quantize_override *overrides;
     size_t                   n_overrides;
     bool                     pure;       /* the mix's base type everywhere */
     const imatrix           *importance; /* NULL: none */
-    double       target_bpw; /* types by measured damage, so that the weights have so many bits; 0: the mix */
-    plan_options write;      /* path, progress; identity is made here */
+    double                target_bpw; /* types by measured damage, so that the weights have so many bits; 0: the mix */
+    const quantize_judge *judge;      /* of target_bpw; NULL: damage is guessed from noise */
+    plan_options          write;      /* path, progress; identity is made here */
 } quantize_options;
 
 typedef struct quantize_line {

@@ -261,6 +261,13 @@ const model_tensor *model_file_tensor(const model_file *m, const char *name) {
     return tensor_table_find(&m->tensors, name, strlen(name));
 }
 
+void model_file_replace(model_file *m, size_t index, tensor_type type, const uint8_t *data, size_t bytes) {
+    model_tensor *t = &m->tensors.items[index];
+    t->type = type;
+    t->data = data;
+    t->bytes = bytes;
+}
+
 bool model_file_quant(const model_file *m, const char *module, model_quant *out) {
     char name[TABLE_MAX_NAME + 1];
     int  len = snprintf(name, sizeof name, "%s.scales", module);

@@ -74,6 +74,10 @@ size_t              model_file_tensor_count(const model_file *m);
 const model_tensor *model_file_tensor_at(const model_file *m, size_t index);
 const model_tensor *model_file_tensor(const model_file *m, const char *name); /* NULL when absent */
 
+/* The tensor has this type and these bytes from now on, until they are replaced again; the caller keeps them that long. For
+ * trying other weights: whoever bound the tensor before does not see them. */
+void model_file_replace(model_file *m, size_t index, tensor_type type, const uint8_t *data, size_t bytes);
+
 /* The MLX packing of a module ("model.layers.0.mlp.up_proj"); false when the module is not quantized. */
 bool model_file_quant(const model_file *m, const char *module, model_quant *out);
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Computes the figures of `hearth compare` again, from the logits that `hearth logits` writes.
+"""Computes the figures of `hearth compare` again, from the logits that `hearth logits` writes; and types that were chosen
+with a text (`hearth quantize --target-bpw --text`) do it less harm than those that were guessed.
 
   check_compare.py HEARTH
 """
@@ -69,7 +70,15 @@ with tempfile.TemporaryDirectory() as folder:
                            capture_output=True, text=True)
     if limit.returncode != 1 or "is above" not in limit.stderr:
         failures.append("--max-kl does not fail")
+    damage = []
+    for measured in ([], ["--text", text, "--documents"]):
+        plan = json.loads(run("quantize", DRAFT, small, "--target-bpw", "4.6", "--json", *measured))
+        if not 4.4 < plan["bits_per_weight"] <= 4.6:
+            failures.append(f"--target-bpw 4.6 gives {plan['bits_per_weight']}")
+        damage.append(json.loads(run("compare", DRAFT, small, "--text", text, "--documents", "--json"))["kl_mean"])
+    if damage[1] > 1.05 * damage[0]:  # the judge also sees the last prediction, and unlikely tokens as one
+        failures.append(f"types chosen with the text: {damage[1]}; guessed: {damage[0]}")
 
 print(*failures, sep="\n")
-print(f"{n} tokens, mean divergence {mean:.6f}, {len(failures)} failures")
+print(f"{n} tokens, mean divergence {mean:.6f}, of guessed types {damage[0]:.5f}, of chosen ones {damage[1]:.5f}, {len(failures)} failures")
 sys.exit(1 if failures else 0)

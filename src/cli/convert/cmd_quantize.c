@@ -3,6 +3,7 @@
 #include "convert/quantize.h"
 
 #include "cli/cli.h"
+#include "cli/convert/judge.h"
 #include "cli/convert/progress.h"
 #include "cli/models/models.h"
 #include "cli/options.h"
@@ -21,6 +22,8 @@ typedef struct request {
     char             *texts[MAX_OVERRIDES];
     imatrix          *importance;
     progress          bar;
+    judge             judge;
+    quantize_judge    judged;
 } request;
 
 static int read_overrides(request *q, const cli_args *a, err *e) {
@@ -46,17 +49,26 @@ static int read_target(request *q, const cli_args *a, err *e) {
     return 0;
 }
 
+/* Bytes are written, after trials perhaps. */
+static bool at_bytes(void *ctx, uint64_t done, uint64_t total) {
+    progress *p = ctx;
+    progress_of(p, NULL);
+    return progress_at(p, done, total);
+}
+
 static int read_request(request *q, const cli_args *a, err *e) {
     const char *type = cli_arg(a, 2);
     int         rc = read_target(q, a, e);
     if (rc == 0 && !type && !(q->o.target_bpw > 0)) rc = err_set(e, ERR_ARG, "a TYPE or --target-bpw is required");
     if (rc == 0) rc = mix_find(&q->o.mix, type ? type : "Q4_K_M", e);
     if (rc == 0) rc = read_overrides(q, a, e);
+    if (rc == 0 && cli_string(a, "text", NULL) && !(q->o.target_bpw > 0))
+        rc = err_set(e, ERR_ARG, "--text is for --target-bpw");
     q->o.pure = cli_flag(a, "pure");
     q->o.write.path = cli_arg(a, 1);
     q->o.write.keep = cli_flag(a, "keep");
     q->o.write.dry = cli_flag(a, "dry-run");
-    q->o.write.progress = progress_at;
+    q->o.write.progress = at_bytes;
     q->o.write.progress_ctx = &q->bar;
     return rc;
 }
@@ -117,6 +129,17 @@ static void say_notes(const quantize_result *r, const char *path) {
 
 /* --- the command ------------------------------------------------------------------------------------------------- */
 
+static int begin_judge(request *q, const cli_args *a, err *e) {
+    judge_options o = { .text = cli_string(a, "text", NULL),
+                        .documents = cli_flag(a, "documents"),
+                        .threads = (int)cli_int(a, "threads", 0),
+                        .bar = &q->bar };
+    int           rc = judge_open(&q->judge, cli_arg(a, 0), &o, e);
+    q->judged = (quantize_judge){ q->judge.model.file, judge_divergence, &q->judge };
+    q->o.judge = &q->judged;
+    return rc;
+}
+
 static int quantize(request *q, const cli_args *a, err *e) {
     model_file     *in = NULL;
     pool           *p = NULL;
@@ -130,7 +153,8 @@ static int quantize(request *q, const cli_args *a, err *e) {
     q->o.importance = q->importance;
     if (rc == 0) rc = pool_open(&p, threads ? (int)threads : pool_default_threads(), false, e);
     if (rc == 0 && (rc = progress_begin(&q->bar, cli_flag(a, "json"), NULL, e)) == 0) {
-        rc = gguf_quantize(in, &q->o, p, &r, e);
+        if (cli_string(a, "text", NULL)) rc = begin_judge(q, a, e);
+        if (rc == 0) rc = gguf_quantize(in, &q->o, p, &r, e);
         progress_end(&q->bar);
     }
     if (rc == 0 && cli_flag(a, "json"))
@@ -156,6 +180,7 @@ static int run(const cli_args *a) {
         code = cli_usage_error(a, "%s", e.msg);
     else
         code = quantize(&q, a, &e) < 0 ? cli_fail(a, &e) : CLI_OK;
+    judge_deinit(&q.judge);
     imatrix_free(q.importance);
     for (size_t i = 0; i < q.o.n_overrides; i++) free(q.texts[i]);
     return code;
@@ -167,6 +192,8 @@ static const cli_option options[] = {
       0 },
     { "pure", CLI_FLAG, NULL, "the same type everywhere instead of the mix", 0 },
     { "target-bpw", CLI_STRING, "X", "choose types by measured damage, so that weights have X bits on average", 0 },
+    { "text", CLI_STRING, "FILE", "measure damage with this text, evaluated twice per matrix", 0 },
+    { "documents", CLI_FLAG, NULL, "FILE contains JSON lines, each a document that is read separately", 0 },
     { "dry-run", CLI_FLAG, NULL, "list types and size; write nothing", 0 },
     { "json", CLI_FLAG, NULL, "the result as JSON", 0 },
     { "keep", CLI_FLAG, NULL, "when interrupted keep OUT.partial; the same command continues it", 0 },
@@ -176,7 +203,7 @@ static const cli_option options[] = {
 
 const cli_command cli_cmd_quantize = {
     "quantize",
-    "MODEL OUT.gguf [TYPE] [--imatrix FILE] [--target-bpw X]",
+    "MODEL OUT.gguf [TYPE] [--imatrix FILE] [--target-bpw X [--text FILE]]",
     "Write a GGUF file with its matrices in other types, for example Q4_K_M.",
     options,
     2,

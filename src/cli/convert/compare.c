@@ -24,6 +24,7 @@ static row look(const float *v, int64_t n) {
     return r;
 }
 
+double compare_log_sum(const float *v, int64_t n) { return look(v, n).log_sum; }
 double compare_surprise(const float *v, int64_t n, int32_t token) { return look(v, n).log_sum - (double)v[token]; }
 
 compare_token compare_rows(const float *a, const float *b, int64_t n, int32_t next) {

@@ -19,6 +19,9 @@ typedef struct compare_token {
 /* Negative log-likelihood of a token by a row of n logits. */
 double compare_surprise(const float *row, int64_t n, int32_t token);
 
+/* log sum exp of a row. */
+double compare_log_sum(const float *row, int64_t n);
+
 /* A row of each model; `next` follows. */
 compare_token compare_rows(const float *a, const float *b, int64_t n, int32_t next);
 

@@ -21,4 +21,8 @@ int  opened_open(opened *o, const char *name, int ctx, err *e);
 int  opened_ready(opened *o, int ctx, int threads, nn_observe observe, void *observe_ctx, err *e);
 void opened_deinit(opened *o); /* accepts a zeroed one */
 
+/* The model of o->file as it is now, and back to the file alone. */
+int  opened_bind(opened *o, int ctx, err *e);
+void opened_unbind(opened *o);
+
 #endif

@@ -141,6 +141,7 @@ static void test_refuses(void **state) {
     program_fails("quantize demo x.gguf Q4_K --tensor-type attn=Q9", 2, "'Q9' is not a tensor type");
     program_fails("quantize demo x.gguf Q4_K --tensor-type '[=Q8_0'", 2, "is not a regular expression");
     program_fails("quantize demo x.gguf --target-bpw 99", 2, "between 1 and 16");
+    program_fails("quantize demo x.gguf Q4_K --text x.txt", 2, "--text is for --target-bpw");
     program_fails("compare demo demo", 2, "--text");
     program_fails("compare demo demo --text /nowhere/t.txt", 1, "/nowhere/t.txt");
 }
