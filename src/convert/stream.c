@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,13 +21,15 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-enum { PIECE_BYTES = 1 << 20 };
+enum { PIECE_BYTES = 1 << 20, HASHED_AT_ONCE = 4 };
 
 typedef struct piece {
     uint32_t tensor;
     int64_t  first, n; /* rows */
     uint64_t hash;
     bool     noted; /* a journal names it */
+
+    atomic_bool made; /* it lies in the file */
 } piece;
 
 typedef struct run {
@@ -47,6 +50,10 @@ typedef struct run {
     atomic_int        failed; /* who fails first writes the error */
     err               error;
     int               rc;
+    pthread_mutex_t   hashing; /* guards sum, hashed and next_hashed */
+    sha256            sum;     /* of the file's first `hashed` bytes */
+    uint64_t          hashed;
+    size_t            next_hashed; /* piece */
 } run;
 
 static void fail(run *r, int rc, const err *e) {
@@ -173,6 +180,7 @@ static int64_t rows_of_piece(const stream_tensor *t) {
 
 static int cut(run *r, err *e) {
     size_t n = 0, at = 0;
+    r->buffer_bytes = 4096; /* a file without rows is read back, too */
     for (size_t i = 0; i < r->j->n_tensors; i++) {
         const stream_tensor *t = &r->j->tensors[i];
         int64_t              rows = num_min(rows_of_piece(t), t->rows);
@@ -237,6 +245,47 @@ static int make_piece(run *r, size_t at, uint8_t *buffer, float *scratch, err *e
     }
     atomic_fetch_add(&r->done, bytes);
     atomic_fetch_add(&r->read, (uint64_t)x->n * read_of_row(t));
+    atomic_store(&x->made, true);
+    return 0;
+}
+
+/* --- the digest of what was written ---------------------------------------------------------------------------------- */
+
+/* Written bytes are still in the system's cache when they are read here, right after their piece. */
+static bool hash_to(run *r, uint64_t end, uint8_t *buffer) {
+    while (r->hashed < end) {
+        size_t n = (size_t)num_min((int64_t)(end - r->hashed), (int64_t)r->buffer_bytes);
+        if (!read_back(r, buffer, n, r->hashed)) return false;
+        sha256_feed(&r->sum, buffer, n);
+        r->hashed += n;
+    }
+    return true;
+}
+
+/* A few of the pieces that follow what was hashed, unless another worker is at it. Where reading fails it is tried again at
+ * the end, by hash_rest. */
+static void hash_along(run *r, uint8_t *buffer) {
+    bool fine = true;
+    if (pthread_mutex_trylock(&r->hashing) != 0) return;
+    for (int i = 0; i < HASHED_AT_ONCE && fine && r->next_hashed < r->n_pieces; i++) {
+        const piece         *x = &r->pieces[r->next_hashed];
+        const stream_tensor *t = &r->j->tensors[x->tensor];
+        if (!atomic_load(&x->made)) break;
+        fine = hash_to(r, t->offset + (uint64_t)(x->first + x->n) * t->row_bytes, buffer);
+        r->next_hashed += fine;
+    }
+    pthread_mutex_unlock(&r->hashing);
+}
+
+static void put_hex(sha256 *s, char out[STREAM_SHA256]) {
+    uint8_t sum[SHA256_BYTES];
+    sha256_finish(s, sum);
+    for (int i = 0; i < SHA256_BYTES; i++) snprintf(out + 2 * i, 3, "%02x", sum[i]);
+}
+
+static int hash_rest(run *r, char out[STREAM_SHA256], err *e) {
+    if (!hash_to(r, r->j->bytes, r->buffers)) return err_set_errno(e, "cannot read %s", r->partial);
+    put_hex(&r->sum, out);
     return 0;
 }
 
@@ -260,41 +309,26 @@ static void work(void *ctx, int worker, int n_workers) {
             !r->j->progress(r->j->progress_ctx, atomic_load(&r->done), r->j->bytes))
             rc = err_set(&e, ERR_CANCELLED, "%s was not finished: it was asked to stop", r->j->path);
         if (rc < 0) fail(r, rc, &e);
+        hash_along(r, buffer);
         rest(r);
     }
 }
 
-/* --- what was written -------------------------------------------------------------------------------------------- */
-
-/* Written bytes are mostly still in the system's cache when they are read here. */
-static int digest(int fd, const char *path, char out[STREAM_SHA256], err *e) {
-    uint8_t  sum[SHA256_BYTES], *buffer = malloc(PIECE_BYTES);
-    sha256   s;
-    uint64_t at = 0;
-    if (!buffer) return err_set_nomem(e);
-    sha256_init(&s);
-    for (;;) {
-        ssize_t n = pread(fd, buffer, PIECE_BYTES, (off_t)at);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) {
-            free(buffer);
-            return err_set_errno(e, "cannot read %s", path);
-        }
-        if (n == 0) break;
-        sha256_feed(&s, buffer, (size_t)n);
-        at += (uint64_t)n;
-    }
-    free(buffer);
-    sha256_finish(&s, sum);
-    for (int i = 0; i < SHA256_BYTES; i++) snprintf(out + 2 * i, 3, "%02x", sum[i]);
-    return 0;
-}
-
 int stream_sha256(const char *path, char out[STREAM_SHA256], err *e) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return err_set_errno(e, "cannot read %s", path);
-    int rc = digest(fd, path, out, e);
-    close(fd);
+    int     fd = open(path, O_RDONLY | O_CLOEXEC), rc = 0;
+    void   *buffer = malloc(PIECE_BYTES);
+    ssize_t n = 1;
+    sha256  s;
+    sha256_init(&s);
+    if (fd < 0 || !buffer) rc = fd < 0 ? err_set_errno(e, "cannot read %s", path) : err_set_nomem(e);
+    while (rc == 0 && n != 0) {
+        n = read(fd, buffer, PIECE_BYTES);
+        if (n < 0 && errno != EINTR) rc = err_set_errno(e, "cannot read %s", path);
+        if (n > 0) sha256_feed(&s, buffer, (size_t)n);
+    }
+    put_hex(&s, out);
+    free(buffer);
+    if (fd >= 0) close(fd);
     return rc;
 }
 
@@ -319,7 +353,7 @@ static int open_files(run *r, err *e) {
 
 static int make_all(run *r, pool *p, err *e) {
     size_t n = (size_t)pool_threads(p), bytes, floats;
-    if (!num_mul_size(r->buffer_bytes ? r->buffer_bytes : 1, n, &bytes) ||
+    if (!num_mul_size(r->buffer_bytes, n, &bytes) ||
         !num_mul_size((r->scratch ? r->scratch : 1) * sizeof(float), n, &floats))
         return err_set(e, ERR_LIMIT, "%s: a row is too long", r->j->path);
     r->buffers = malloc(bytes);
@@ -359,17 +393,18 @@ static uint64_t checksum_of(const run *r) {
 }
 
 int stream_write(const stream_job *j, pool *p, stream_result *out, err *e) {
-    run r = { .j = j, .out = -1, .log = -1 };
+    run r = { .j = j, .out = -1, .log = -1, .hashing = PTHREAD_MUTEX_INITIALIZER };
     int rc;
     memset(out, 0, sizeof *out);
     r.partial = with_suffix(j->path, ".partial");
     r.journal = with_suffix(j->path, ".journal");
     uint64_t pair[3] = { xxh64(j->head, j->head_bytes), j->identity, j->bytes };
     r.identity = xxh64(pair, sizeof pair);
+    sha256_init(&r.sum);
     rc = r.partial && r.journal ? cut(&r, e) : err_set_nomem(e);
     if (rc == 0) rc = open_files(&r, e);
     if (rc == 0) rc = make_all(&r, p, e);
-    if (rc == 0) rc = digest(r.out, r.partial, out->sha256, e);
+    if (rc == 0) rc = hash_rest(&r, out->sha256, e);
     if (rc == 0) rc = finish(&r, e);
     if (rc == 0) {
         out->checksum = checksum_of(&r);
@@ -386,5 +421,6 @@ int stream_write(const stream_job *j, pool *p, stream_result *out, err *e) {
     free(r.pieces);
     free(r.buffers);
     free(r.scratches);
+    pthread_mutex_destroy(&r.hashing);
     return rc;
 }

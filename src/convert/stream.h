@@ -42,7 +42,7 @@ typedef struct stream_job {
     const char          *path;
     const void          *head;
     size_t               head_bytes;
-    const stream_tensor *tensors;
+    const stream_tensor *tensors; /* by offset */
     size_t               n_tensors;
     uint64_t             bytes;    /* of the whole file */
     uint64_t             identity; /* of what the rows are made from: another one does not continue */

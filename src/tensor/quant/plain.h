@@ -6,19 +6,10 @@
 #include "tensor/blocks.h"
 #include "tensor/half.h"
 #include "tensor/iq_grids.h"
+#include "tensor/quant/eight.h"
 #include "tensor/quant/fit.h"
 
 #include <string.h>
-
-static inline float peak_of(const float *x, int n) {
-    float peak[16] = { 0 }, most = 0;
-    int   i = 0;
-    for (; i + 16 <= n; i += 16)
-        for (int j = 0; j < 16; j++) peak[j] = fabsf(x[i + j]) > peak[j] ? fabsf(x[i + j]) : peak[j];
-    for (; i < n; i++) peak[0] = fabsf(x[i]) > peak[0] ? fabsf(x[i]) : peak[0];
-    for (int j = 0; j < 16; j++) most = peak[j] > most ? peak[j] : most;
-    return most;
-}
 
 static inline float stored_half(uint16_t *out, float v) {
     *out = tensor_f32_to_f16(v);
@@ -77,19 +68,6 @@ static void quant_q5_1(const float *x, const float *w, void *block) {
     uint8_t     q[32];
     affine_codes(x, w, 31, block, q);
     pack_five(q, b->qs, b->qh);
-}
-
-/* Nearest integers of x / d, within -127..127, ties away from zero: what the reference of these formats does. */
-static inline void codes_of_8(const float *x, int n, float d, int8_t *q) {
-    float inverse = d == 0 ? 0 : 1 / d;
-    for (int j = 0; j < n; j++) {
-        float t = x[j] * inverse;
-        t = t > -127 ? t : -127;
-        t = t < 127 ? t : 127;
-        float even = t + 0x1.8p23f - 0x1.8p23f, off = t - even;
-        float up = off == 0.5f && t > 0 ? 1.0f : 0.0f, down = off == -0.5f && t < 0 ? 1.0f : 0.0f;
-        q[j] = (int8_t)(even + up - down);
-    }
 }
 
 /* The 8-bit formats take the peak as 127 and no search: they also quantize activations, where speed counts. */
