@@ -33,6 +33,8 @@ typedef struct grid_shape {
     bool            even;  /* an even number of minus signs in eight elements */
     bool            shift; /* IQ1: v is the row plus or minus 1/8, one choice per `shared` elements; no signs */
     int             shared;
+    int             looks; /* at scales of a group, before d is known */
+    bool            odd;   /* the levels are 1, 3, ... 15 */
 } grid_shape;
 
 /* The rows of a codebook by their upper halves: those from first[k] up to first[k + 1] have upper[k]. */
@@ -217,8 +219,9 @@ static inline void grid_assign(const grid_shape *g, grid_block *b, const float *
 
 /* --- scales ------------------------------------------------------------------------------------------------------ */
 
-/* The levels nearest to t. */
+/* The levels nearest to t. Codes of odd levels are rounded to at once: with eight of them that is a third of the fit. */
 static inline vf grid_round(const grid_shape *g, vf t) {
+    if (g->odd) return v_max(v_min(v_round((t - v_set(1)) * v_set(0.5f)) * v_set(2) + v_set(1), v_set(15)), v_set(1));
     vf v = v_set(g->level[0]);
     for (int l = 0; l + 1 < g->n_levels; l++)
         v += v_if_greater(t, v_set(0.5f * (g->level[l] + g->level[l + 1])), v_set(g->level[l + 1] - g->level[l]));
@@ -277,9 +280,9 @@ static inline void grid_fit(const grid_shape *g, grid_block *b) {
     float inverse[16][GRID_TRIALS], gain[16][GRID_TRIALS], best[16] = { 0 }, scale[16], xv[16], vv[16];
     int   groups = 256 / g->group;
     for (int i = 0; i < groups; i++) grid_first(g, b, i, inverse[i], gain[i]);
-    for (int look = 0; look <= GRID_LOOKS; look++) {
+    for (int look = 0; look <= g->looks; look++) {
         /* The last look: around what was solved for. */
-        for (int i = 0; i < groups; i++) scale[i] = look < GRID_LOOKS ? grid_next(g, inverse[i], gain[i]) : b->scale[i];
+        for (int i = 0; i < groups; i++) scale[i] = look < g->looks ? grid_next(g, inverse[i], gain[i]) : b->scale[i];
         grid_assign(g, b, scale, xv, vv);
         for (int i = 0; i < groups; i++) {
             if (!(scale[i] > 0 && xv[i] > 0 && vv[i] > 0 && xv[i] * xv[i] / vv[i] > best[i])) continue;
@@ -385,15 +388,15 @@ static inline void grid_take(const grid_shape *g, grid_block *to, const grid_blo
     to->s[group] = from->s[group];
 }
 
-/* The rows of every group under d and its code, or the code beside it where those cost less; sums of the products of the
+/* The rows of every group under d and its code, or (beside) the codes beside it where those cost less; sums of the products of the
  * whole block, in units of d. */
-static inline void grid_settle(const grid_shape *g, grid_block *b, float *all_xv, float *all_vv) {
+static inline void grid_settle(const grid_shape *g, grid_block *b, bool beside, float *all_xv, float *all_vv) {
     float      step = tensor_f16_to_f32(b->d_half) * g->unit, scale[16], xv[16], vv[16], best[16], sum[2][16] = { 0 };
     int        groups = 256 / g->group, was[16];
     grid_block trial = *b;
     memcpy(was, b->s, sizeof was);
     for (int i = 0; i < groups; i++) best[i] = INFINITY;
-    for (int by = 0; by < 3; by++) {
+    for (int by = 0; by < (beside ? 3 : 1); by++) {
         for (int i = 0; i < groups; i++) {
             int s = was[i] + (by == 2 ? -1 : by);
             trial.s[i] = s < 0 ? 0 : s > g->smax ? g->smax : s;
@@ -440,7 +443,7 @@ static inline void grid_quantize(const grid_shape *g, const float *x, const floa
     for (int i = 0; i < 256 / g->group; i++) b->s[i] = grid_code(g, b->scale[i], step);
     for (int round = 0; round < GRID_ROUNDS; round++) {
         if (round == 1 && g->even) grid_resign(g, b);
-        grid_settle(g, b, &xv, &vv);
+        grid_settle(g, b, round + 1 == GRID_ROUNDS || g->looks == GRID_LOOKS, &xv, &vv);
         if (!(xv > 0 && vv > 0)) return;
         float d = round + 1 < GRID_ROUNDS ? xv / vv : grid_restored(b, xv, vv);
         b->d_half = tensor_f32_to_f16(d / g->unit);
@@ -453,23 +456,25 @@ static inline void grid_quantize(const grid_shape *g, const float *x, const floa
 #define IQ2(table, points, size, signs)                                                                                \
     {                                                                                                                  \
         .grid = table, .n_points = points, .width = 8, .bits = 2, .n_levels = 3, .level = { 8, 25, 43 },               \
-        .group = size, .smax = 15, .unit = 0.125f, .even = signs                                                       \
+        .group = size, .smax = 15, .unit = 0.125f, .even = signs, .looks = GRID_LOOKS                                  \
     }
-#define IQ3(table, points, one, signs, ...)                                                                            \
+#define IQ3(table, points, one, signs, look, odds, ...)                                                                \
     {                                                                                                                  \
         .grid = table, .n_points = points, .width = 4, .bits = 3, .n_levels = 8, .level = { __VA_ARGS__ },             \
-        .group = 32, .smax = 15, .unit = one, .even = signs                                                            \
+        .group = 32, .smax = 15, .unit = one, .even = signs, .looks = look, .odd = odds                                \
     }
 #define IQ1(size, together)                                                                                            \
     {                                                                                                                  \
         .grid = tensor_iq1_s_grid, .n_points = 2048, .width = 8, .bits = 2, .n_levels = 3, .level = { -1, 0, 1 },      \
-        .group = size, .smax = 7, .unit = 1, .shift = true, .shared = together                                         \
+        .group = size, .smax = 7, .unit = 1, .shift = true, .shared = together, .looks = GRID_LOOKS                    \
     }
 static const grid_shape shape_iq2_xxs = IQ2(tensor_iq2_xxs_grid, 256, 32, true);
 static const grid_shape shape_iq2_xs = IQ2(tensor_iq2_xs_grid, 512, 16, true);
 static const grid_shape shape_iq2_s = IQ2(tensor_iq2_s_grid, 1024, 16, false);
-static const grid_shape shape_iq3_xxs = IQ3(tensor_iq3_xxs_grid, 256, 0.25f, true, 4, 12, 20, 28, 36, 44, 52, 62);
-static const grid_shape shape_iq3_s = IQ3(tensor_iq3_s_grid, 512, 1, false, 1, 3, 5, 7, 9, 11, 13, 15);
+static const grid_shape shape_iq3_xxs =
+    IQ3(tensor_iq3_xxs_grid, 256, 0.25f, true, GRID_LOOKS, false, 4, 12, 20, 28, 36, 44, 52, 62);
+/* Eight levels and any sign: fewer looks find nearly the best. */
+static const grid_shape shape_iq3_s = IQ3(tensor_iq3_s_grid, 512, 1, false, 3, true, 1, 3, 5, 7, 9, 11, 13, 15);
 static const grid_shape shape_iq1_s = IQ1(32, 32);
 static const grid_shape shape_iq1_m = IQ1(16, 8);
 #undef IQ2
