@@ -106,7 +106,7 @@ static const struct {
     { TENSOR_IQ2_XS, 0, 0, 0x2e92fdf21a907bc0u },
     { TENSOR_IQ2_S, 0, 0, 0x33b9f9deacc086e6u },
     { TENSOR_IQ3_XXS, 0, 0, 0xe4cb7d6eb3760bebu },
-    { TENSOR_IQ3_S, 0, 0, 0x0bae3577e8433eb8u },
+    { TENSOR_IQ3_S, 0, 0, 0x42c4977656336ed9u },
     { TENSOR_TQ1_0, 0, 0, 0x8b79b2bfdf1cb75cu },
     { TENSOR_TQ2_0, 0, 0, 0xa50af3bad002233au },
     { TENSOR_MXFP4, 0, 0, 0x0f5c26dbe9afc902u },

@@ -474,7 +474,7 @@ static const grid_shape shape_iq2_s = IQ2(tensor_iq2_s_grid, 1024, 16, false);
 static const grid_shape shape_iq3_xxs =
     IQ3(tensor_iq3_xxs_grid, 256, 0.25f, true, GRID_LOOKS, false, 4, 12, 20, 28, 36, 44, 52, 62);
 /* Eight levels and any sign: fewer looks find nearly the best. */
-static const grid_shape shape_iq3_s = IQ3(tensor_iq3_s_grid, 512, 1, false, 3, true, 1, 3, 5, 7, 9, 11, 13, 15);
+static const grid_shape shape_iq3_s = IQ3(tensor_iq3_s_grid, 512, 1, false, 2, true, 1, 3, 5, 7, 9, 11, 13, 15);
 static const grid_shape shape_iq1_s = IQ1(32, 32);
 static const grid_shape shape_iq1_m = IQ1(16, 8);
 #undef IQ2
