@@ -115,7 +115,7 @@ static int add_tensors(target w, const plan_tensor *tensors, size_t n, stream_te
         if (rc < 0) return rc;
         jobs[i] = (stream_tensor){ .rows = plan_rows(t),
                                    .row_bytes = row_bytes,
-                                   .read_bytes = t->from.read_bytes,
+                                   .read_bytes = t->from.make ? t->from.read_bytes : t->from.raw_bytes,
                                    .scratch = scratch,
                                    .fill = plan_fill,
                                    .ctx = t };

@@ -170,11 +170,11 @@ static size_t read_of_row(const stream_tensor *t) {
     return t->read_bytes > t->row_bytes ? t->read_bytes : t->row_bytes;
 }
 
-/* About a megabyte, made from not more than eight. */
+/* About a megabyte, written or read: a small model in two bits is pieces for sixteen threads, too. */
 static int64_t rows_of_piece(const stream_tensor *t) {
     int64_t rows = t->row_bytes ? (int64_t)(PIECE_BYTES / t->row_bytes) : t->rows;
     size_t  read = read_of_row(t);
-    if (read) rows = num_min(rows, (int64_t)(8 * (size_t)PIECE_BYTES / read));
+    if (read) rows = num_min(rows, (int64_t)((size_t)PIECE_BYTES / read));
     return rows < 1 ? 1 : rows;
 }
 
