@@ -388,8 +388,8 @@ static inline void grid_take(const grid_shape *g, grid_block *to, const grid_blo
     to->s[group] = from->s[group];
 }
 
-/* The rows of every group under d and its code, or (beside) the codes beside it where those cost less; sums of the products of the
- * whole block, in units of d. */
+/* The rows of every group under d and its code, or (beside) the codes beside it where those cost less; sums of the
+ * products of the whole block, in units of d. */
 static inline void grid_settle(const grid_shape *g, grid_block *b, bool beside, float *all_xv, float *all_vv) {
     float      step = tensor_f16_to_f32(b->d_half) * g->unit, scale[16], xv[16], vv[16], best[16], sum[2][16] = { 0 };
     int        groups = 256 / g->group, was[16];
