@@ -32,9 +32,22 @@ struct few_args {
     cuda_act       act;
     const float   *row; /* not NULL: the one activation row in f32, which every block brings to 16 bits itself */
     cuda_row_norm  norm;
-    int            cols, pitch;
-    product_end    end;
-    cuda_ahead     ahead;
+    int            cols;
+    /* Bytes from row tile to row tile of the first matrix, to a warp's next one, to the second one of two, and from column
+     * tile to column tile. */
+    int64_t     row_step, tile_step, second_step, kt_step;
+    product_end end;
+    cuda_ahead  ahead;
+};
+
+/* Two small tiles, one behind the other, as one: half as many copies and turns of a ring. */
+template <class T> struct few_twice : unpack_plain {
+    enum { COLS = 2 * T::COLS, BYTES = 2 * T::BYTES, BF16 = T::BF16 };
+    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, const uint8_t *scratch, int block,
+                                            int lane) {
+        constexpr int BLOCKS = T::COLS / CUDA_BLOCK_COLS;
+        T::fragments(a, tile + block / BLOCKS * T::BYTES, scratch, block % BLOCKS, lane);
+    }
 };
 
 /*
@@ -43,34 +56,25 @@ struct few_args {
  * groups.
  */
 template <class T, int MT> struct few_stream {
-    const uint8_t *from;            /* the next column tile; before Hopper this lane's first 16 bytes of it */
-    int64_t        row_step;        /* from the slice's end to its begin in the next row tile */
-    int64_t        m_step;          /* to the second row tile */
-    int            kt_step;         /* to the next column tile */
-    uint32_t       ring, bars;
-    int            left, kt, n_kt; /* row tiles (of MT * 16 rows) left, column tile */
-    int            second;         /* row tiles left that have a second half */
-    int            lane;
+    const few_args &a;
+    const uint8_t  *row, *from; /* the slice's first and next column tile; before Hopper this lane's 16 bytes of it */
+    uint32_t        ring, bars;
+    int             left, kt, n_kt; /* row tiles (of MT * 16 rows) left, column tile */
+    int             lane;
 
-    __device__ inline void init(const few_args &a, uint32_t at, uint32_t barriers, int tile, int step, int n_tiles,
-                                int kt0, int n) {
+    __device__ inline void init(uint32_t at, uint32_t barriers, int tile, int step, int n_tiles, int kt0, int n) {
         lane = (int)threadIdx.x % 32;
-        const int     each = a.up ? 1 : MT; /* row tiles from tile to tile */
-        const int64_t next = T::at(a.w, 1, kt0, a.n_kt, a.pitch) - T::at(a.w, 0, kt0, a.n_kt, a.pitch);
-        from = T::at(a.w, (int64_t)tile * each, kt0, a.n_kt, a.pitch);
-        kt_step = (int)(T::at(a.w, (int64_t)tile * each, kt0 + 1, a.n_kt, a.pitch) - from);
-        m_step = a.up ? next * a.up : next;
-        row_step = next * (each * step) - (int64_t)kt_step * (n - 1);
+        row = a.w + tile * (a.up ? a.row_step : a.row_step * MT) + kt0 * a.kt_step;
         ring = at, bars = barriers;
         left = n > 0 && tile < n_tiles ? (n_tiles - tile + step - 1) / step : 0;
-        second = left - (left && !a.up && ((tile + (left - 1) * step) * MT + 1) * CUDA_TILE_ROWS >= a.rows_pad);
         kt = 0, n_kt = n;
 #ifdef CUDA_HOPPER
         if (lane < a.stages) barrier_init(bars + lane * 8, 1);
         __syncwarp();
 #else
-        ring += lane * 16, from += lane * 16;
+        ring += lane * 16, row += lane * 16;
 #endif
+        from = row;
     }
 
     /* Starts the next copy, if there is one. Older chips: always closes a group, so that groups can be counted. */
@@ -79,23 +83,21 @@ template <class T, int MT> struct few_stream {
             const uint32_t to = ring + slot * (MT * T::BYTES);
 #ifdef CUDA_HOPPER
             if (lane == 0) {
-                const bool both = MT > 1 && second > 0;
-                barrier_expect(bars + slot * 8, both ? 2 * T::BYTES : T::BYTES);
+                barrier_expect(bars + slot * 8, MT * T::BYTES);
                 bulk_copy(to, from, T::BYTES, bars + slot * 8);
-                if (both) bulk_copy(to + T::BYTES, from + m_step, T::BYTES, bars + slot * 8);
+                if (MT > 1) bulk_copy(to + T::BYTES, from + a.second_step, T::BYTES, bars + slot * 8);
             }
 #else
-            for (int m = 0; m < MT && (m == 0 || second > 0); m++) {
+            for (int m = 0; m < MT; m++) {
 #pragma unroll
                 for (int o = 0; o < T::BYTES; o += 512) {
                     if (o + 512 <= T::BYTES || lane * 16 < T::BYTES % 512)
-                        copy16(to + m * T::BYTES + o, from + m * m_step + o);
+                        copy16(to + m * T::BYTES + o, from + m * a.second_step + o);
                 }
             }
 #endif
-            const bool last = ++kt == n_kt;
-            from += last ? row_step : (int64_t)kt_step;
-            if (last) kt = 0, left--, second--;
+            from += a.kt_step;
+            if (++kt == n_kt) row += a.tile_step, from = row, kt = 0, left--;
         }
 #ifndef CUDA_HOPPER
         copy_commit();
@@ -115,12 +117,11 @@ template <class T, int MT> struct few_stream {
 };
 
 /* Fragments of 16 * MT weight rows and 64 columns times the ONE row that the block made: x has the eight words of each of
- * the four lanes with the first column. The other columns are nothing that anybody reads. */
+ * the four lanes with the first column. The other columns compute the same and are not read. */
 template <bool BF16, int MT>
 __device__ static inline void few_times_one(float acc[MT][1][4], const uint32_t fa[MT][4][4], const uint8_t *x,
                                             int lane) {
-    uint4 p = make_uint4(0, 0, 0, 0), q = p;
-    if (lane < 4) p = load_lane16(x + lane * 32), q = load_lane16(x + lane * 32 + 16);
+    const uint4 p = load_lane16(x + lane % 4 * 32), q = load_lane16(x + lane % 4 * 32 + 16);
 #pragma unroll
     for (int m = 0; m < MT; m++) {
         mma16<BF16>(acc[m][0], fa[m][0], p.x, p.y);
@@ -277,10 +278,12 @@ template <int MOST> struct few_part {
     static constexpr int THREADS = WARPS * 32, CHUNKS = MOST / 8 / THREADS;
     float                v[CHUNKS][8];
 
-    __device__ static inline int at(int c) { return (c * THREADS + (int)threadIdx.x) * 8; }
-    __device__ inline void       load(const float *row, int cols, float rest) {
+    __device__ static inline int  at(int c) { return (c * THREADS + (int)threadIdx.x) * 8; }
+    __device__ static inline bool any(int c, int cols) { return c * THREADS * 8 < cols; } /* in the whole block */
+    __device__ inline void        load(const float *row, int cols, float rest) {
 #pragma unroll
         for (int c = 0; c < CHUNKS; c++) {
+            if (!any(c, cols)) continue;
             const bool   in = row && at(c) < cols;
             const float4 p = in ? *reinterpret_cast<const float4 *>(row + at(c)) : make_float4(rest, rest, rest, rest),
                          q = in ? *reinterpret_cast<const float4 *>(row + at(c) + 4)
@@ -288,6 +291,10 @@ template <int MOST> struct few_part {
             v[c][0] = p.x, v[c][1] = p.y, v[c][2] = p.z, v[c][3] = p.w;
             v[c][4] = q.x, v[c][5] = q.y, v[c][6] = q.z, v[c][7] = q.w;
         }
+    }
+    __device__ inline void zero(int c) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) v[c][i] = 0;
     }
 };
 
@@ -308,14 +315,23 @@ __device__ static inline void few_make_row(const few_args &a, const few_part<CUD
     more(); /* behind the row: it would wait for them */
     auto &v = row.v;
     if constexpr (NORM) {
-        float part = 0;
+        float part = 0, sum = 0;
 #pragma unroll
-        for (int i = 0; i < CHUNKS * 8; i++) part = fmaf(v[i / 8][i % 8], v[i / 8][i % 8], part);
-        const float sum = block_sum<THREADS>(part, room);
+        for (int c = 0; c < CHUNKS; c++) {
+            if (!row_part::any(c, a.cols)) continue;
+#pragma unroll
+            for (int i = 0; i < 8; i++) part = fmaf(v[c][i], v[c][i], part);
+        }
+        part = warp_sum(part); /* then as block_sum, whose room nobody has read yet */
+        if (tid % 32 == 0) room[tid / 32] = part;
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < WARPS; i++) sum += room[i];
         const float by = 1.0f / sqrtf(sum / (float)a.cols + a.norm.eps);
 #pragma unroll
         for (int c = 0; c < CHUNKS; c++) {
-            const int at = (c * THREADS + tid) * 8;
+            if (!row_part::any(c, a.cols)) continue;
+            const int at = row_part::at(c);
 #pragma unroll
             for (int i = 0; i < 8; i++) {
                 v[c][i] = v[c][i] * by * w.v[c][i];
@@ -325,7 +341,11 @@ __device__ static inline void few_make_row(const few_args &a, const few_part<CUD
     }
     uint32_t top = 0;
 #pragma unroll
-    for (int i = 0; i < CHUNKS * 8; i++) top = max(top, __float_as_uint(v[i / 8][i % 8]) & 0x7fffffffu);
+    for (int c = 0; c < CHUNKS; c++) {
+        if (!row_part::any(c, a.cols)) continue;
+#pragma unroll
+        for (int i = 0; i < 8; i++) top = max(top, __float_as_uint(v[c][i]) & 0x7fffffffu);
+    }
     top = __reduce_max_sync(0xffffffffu, top);
     if (tid % 32 == 0) tops[tid / 32] = top;
     __syncthreads();
@@ -336,13 +356,14 @@ __device__ static inline void few_make_row(const few_args &a, const few_part<CUD
 #pragma unroll
     for (int c = 0; c < CHUNKS; c++) {
         const int chunk = c * THREADS + tid;
+        if (!row_part::any(c, b1 * CUDA_BLOCK_COLS)) continue;
+        if (!row_part::any(c, a.cols)) row.zero(c);
         if (chunk < b0 * 8 || chunk >= b1 * 8) continue;
         uint8_t *to = x + (chunk / 8 - b0) * CUDA_ROW_BYTES + chunk % 8 * 4;
 #pragma unroll
         for (int i = 0; i < 4; i++)
             *reinterpret_cast<__half2 *>(to + i * 32) =
-                __halves2half2(__float2half_rn(__fmul_rn(v[c][2 * i], factor)),
-                               __float2half_rn(__fmul_rn(v[c][2 * i + 1], factor)));
+                __floats2half2_rn(__fmul_rn(v[c][2 * i], factor), __fmul_rn(v[c][2 * i + 1], factor));
     }
 }
 
@@ -355,7 +376,8 @@ static __global__ __launch_bounds__(ONE && MT == 1 ? 640 : WARPS * 32, 1) void f
     __shared__ __align__(8) uint64_t bars[WARPS], ring_bars[WARPS][MAX_STAGES];
     using meeting = few_meeting<MT, NT>;
     constexpr int BLOCKS = T::COLS / CUDA_BLOCK_COLS;
-    const int     lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, log_spc = a.log_slices - a.log_cluster;
+    const int     lane = (int)threadIdx.x % 32, log_spc = a.log_slices - a.log_cluster;
+    const int     warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0); /* so that it is known to be the warp's */
     const int     rank = a.log_cluster ? (int)cluster_rank() : 0;
     const int     groups = WARPS >> log_spc, group = warp >> log_spc, slice = (rank << log_spc) + warp % (1 << log_spc);
     const int     team = (int)blockIdx.x >> a.log_cluster, n_teams = (int)gridDim.x >> a.log_cluster;
@@ -371,8 +393,8 @@ static __global__ __launch_bounds__(ONE && MT == 1 ? 640 : WARPS * 32, 1) void f
     uint8_t       *x = red + 2 * buffer_bytes + WARPS * MT * T::SCRATCH;
 
     launch_next();
-    few_stream<T, MT> in;
-    in.init(a, smem_at(ring), smem_at(ring_bars[warp]), first_tile, step, n_tiles, kt0, n_kt);
+    few_stream<T, MT> in = { a };
+    in.init(smem_at(ring), smem_at(ring_bars[warp]), first_tile, step, n_tiles, kt0, n_kt);
     for (int i = 0; i < a.early; i++) in.next(i);
     const auto rest = [&] {
         for (int i = a.early; i < a.stages; i++) in.next(i);
@@ -449,9 +471,15 @@ static size_t few_smem(const product_shape &p, const few_choice &c, int cluster,
 }
 
 /* Places of the ring that are filled before the activations are there. Whatever is asked for before one row makes it come
- * later: a single place where unpacking is the limit, all where reading is. */
+ * later: a single place where unpacking is the limit, two where reading is or where the row itself takes its time. */
 static int few_early(const cuda_product_args *a, const product_shape &p, const few_choice &c) {
-    return a->row && p.tile_bytes < 16 * p.tile_cols ? 1 : c.stages;
+    const int places = p.tile_bytes < 16 * p.tile_cols && p.cols <= CUDA_NORM_FUSED ? 1 : 2;
+    return a->row && places < c.stages ? places : c.stages;
+}
+
+/* Whether all tiles of a row tile have a neighbour, and two of them are no more than one of other types. */
+static bool few_can_twice(const product_shape &p) {
+    return p.tile_cols == 128 && p.tile_bytes <= 1152 && (p.cols + 127) / 128 % 2 == 0;
 }
 
 /* Bytes that must be under way on a multiprocessor for memory to run at full speed. */
@@ -490,7 +518,10 @@ static bool few_choose(const cuda_device *d, const product_shape &p, const cuda_
 static bool few_choose_tile(const cuda_device *d, const product_shape &p, const cuda_few_plan *want, few_choice *c) {
     const bool tiles_of_32 = p.tile_bytes < 16 * p.tile_cols; /* less than 8 bits: unpacking is the limit */
     c->mt = 2;
-    const bool tall = want->tile ? want->tile == 2 : tiles_of_32 && p.rows * p.slices >= (int64_t)d->sms * WARPS * 32;
+    const bool pairs = p.rows_pad % (2 * CUDA_TILE_ROWS) == 0;
+    const bool tall = !pairs       ? false
+                      : want->tile ? want->tile == 2
+                                   : tiles_of_32 && p.rows * p.slices >= (int64_t)d->sms * WARPS * 32;
     if (tall && few_choose(d, p, want, c) && (c->cluster == 1 || want->tile)) return true;
     c->mt = 1;
     return few_choose(d, p, want, c);
@@ -502,9 +533,12 @@ static int few_start(const cuda_device *d, const cuda_product_args *a, const few
     const int     groups = WARPS * c.cluster >> k.log_slices, tile = MT * CUDA_TILE_ROWS;
     const int64_t tiles = (k.rows + tile - 1) / tile, teams = c.cluster == 1 ? tiles : (tiles + groups - 1) / groups;
     const int64_t most = c.cluster == 1 ? d->sms : d->clusters[log2_of(c.cluster)];
+    few_args      own = k;
     cuda_shape shape = { (unsigned)((teams < most ? teams : most) * c.cluster), WARPS * 32, (unsigned)c.cluster, c.smem,
                          a->early && d->code >= 90 };
-    return cuda_launch(few_kernel<T, NT, MT, ONE>, shape, s, e, k);
+    own.tile_step = k.row_step * (k.up ? 1 : MT) * (shape.blocks / c.cluster) * groups;
+    own.second_step = k.row_step * (k.up ? k.up : 1);
+    return cuda_launch(few_kernel<T, NT, MT, ONE>, shape, s, e, own);
 }
 
 template <class T>
@@ -518,8 +552,11 @@ static int few_start_type(const cuda_device *d, const cuda_product_args *a, cons
 }
 
 int product_few(const cuda_device *d, const cuda_product_args *a, cuda_stream s, err *e) {
-    const product_shape p = product_shape_of(&a->w);
-    cuda_few_plan       plan = a->plan;
+    product_shape p = product_shape_of(&a->w);
+    const bool    image = a->w.type == TENSOR_F16 || a->w.type == TENSOR_BF16;
+    const bool    twice = few_can_twice(p);
+    cuda_few_plan plan = a->plan;
+    if (twice) p.tile_cols *= 2, p.tile_bytes *= 2;
     if (a->glu) plan.tile = 2;
     for (int64_t row = 0; row < a->x.n;) {
         few_choice c = {};
@@ -550,15 +587,24 @@ int product_few(const cuda_device *d, const cuda_product_args *a, cuda_stream s,
                        a->row,
                        a->norm,
                        (int)p.cols,
-                       (int)p.pitch,
+                       image ? CUDA_TILE_ROWS * CUDA_ROW_BYTES : (p.cols + p.tile_cols - 1) / p.tile_cols * p.tile_bytes,
+                       0,
+                       0,
+                       image ? p.pitch * CUDA_ROW_BYTES : p.tile_bytes,
                        product_end_of(a),
                        a->ahead };
         int      rc;
         switch (a->w.type) {
         case TENSOR_F16: rc = few_start_type<unpack_f16>(d, a, c, k, s, e); break;
         case TENSOR_BF16: rc = few_start_type<unpack_bf16>(d, a, c, k, s, e); break;
-        case TENSOR_MXFP4: rc = few_start_type<unpack_mxfp4>(d, a, c, k, s, e); break;
-        case TENSOR_Q4_0: rc = few_start_type<unpack_q4_0>(d, a, c, k, s, e); break;
+        case TENSOR_MXFP4:
+            rc = twice ? few_start_type<few_twice<unpack_mxfp4>>(d, a, c, k, s, e)
+                       : few_start_type<unpack_mxfp4>(d, a, c, k, s, e);
+            break;
+        case TENSOR_Q4_0:
+            rc = twice ? few_start_type<few_twice<unpack_q4_0>>(d, a, c, k, s, e)
+                       : few_start_type<unpack_q4_0>(d, a, c, k, s, e);
+            break;
         case TENSOR_Q8_0: rc = few_start_type<unpack_q8_0>(d, a, c, k, s, e); break;
         case TENSOR_Q4_K: rc = few_start_type<unpack_q4_k>(d, a, c, k, s, e); break;
         default: rc = few_start_type<unpack_q6_k>(d, a, c, k, s, e); break;

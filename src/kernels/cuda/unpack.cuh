@@ -143,7 +143,7 @@ struct unpack_q8_0 : unpack_tiled<2176> {
 
 /*
  * Four lanes share a row, and every lane would decode all scales of its rows: prepare() has each scale decoded once, as
- * (D * sc, -dmin * mn) in the scratch: [64 columns][row][32 columns] 4 bytes.
+ * (D * sc, -dmin * mn) in the scratch: [128 columns][row][32 columns] 4 bytes.
  */
 struct unpack_q4_k : unpack_tiled<2304> {
     enum { COLS = 256, BYTES = 2304, BF16 = 0, SCRATCH = 512 };
@@ -157,26 +157,28 @@ struct unpack_q4_k : unpack_tiled<2304> {
         const int      row = lane / 2, h = lane % 2;
         const uint4    s = load_lane16(tile + 2048 + row * 16);
         const uint32_t w = h ? s.z : s.y, v = h ? s.w >> 8 : s.w;
-        uint2         *to = reinterpret_cast<uint2 *>(scratch + h * 256 + row * 8);
-        to[0] = make_uint2(scale(set_in(w, 0x003f003fu, HALF2_1024), s.x),
-                           scale(set_in(w >> 6, 0x003f003fu, HALF2_1024), s.x));
-        to[16] = make_uint2(scale(set_in(w >> 12, 0x000f000fu, set_in(v << 4, 0x00300030u, HALF2_1024)), s.x),
-                            scale(set_in(v >> 2, 0x003f003fu, HALF2_1024), s.x));
+        *reinterpret_cast<uint4 *>(scratch + h * 256 + row * 16) =
+            make_uint4(scale(set_in(w, 0x003f003fu, HALF2_1024), s.x),
+                       scale(set_in(w >> 6, 0x003f003fu, HALF2_1024), s.x),
+                       scale(set_in(w >> 12, 0x000f000fu, set_in(v << 4, 0x00300030u, HALF2_1024)), s.x),
+                       scale(set_in(v >> 2, 0x003f003fu, HALF2_1024), s.x));
     }
     __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, const uint8_t *scratch, int block,
                                             int lane) {
         const uint4    q = load_lane16(tile + block * 512 + lane * 16);
-        const uint8_t *rows = scratch + block * 128 + lane / 4 * 8;
-        const uint2    r0 = load_lane8(rows), r8 = load_lane8(rows + 64);
+        const uint8_t *rows = scratch + block / 2 * 256 + lane / 4 * 16;
+        const uint4    s0 = load_lane16(rows), s8 = load_lane16(rows + 128);
+        const uint2    r0 = block % 2 ? make_uint2(s0.z, s0.w) : make_uint2(s0.x, s0.y);
+        const uint2    r8 = block % 2 ? make_uint2(s8.z, s8.w) : make_uint2(s8.x, s8.y);
         const uint32_t w[4] = { q.x, q.y, q.z, q.w };
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const uint32_t p0 = j < 2 ? r0.x : r0.y, p8 = j < 2 ? r8.x : r8.y;
-            const __half2  s0 = low_twice(p0), m0 = high_twice(p0), s8 = low_twice(p8), m8 = high_twice(p8);
-            a[j][0] = pair_of(w[j], 0x000f000fu, s0, m0);
-            a[j][1] = pair_of(w[j], 0x00f000f0u, s8, m8);
-            a[j][2] = pair_of(w[j] >> 8, 0x000f000fu, s0, m0);
-            a[j][3] = pair_of(w[j] >> 8, 0x00f000f0u, s8, m8);
+            const __half2  d0 = low_twice(p0), m0 = high_twice(p0), d8 = low_twice(p8), m8 = high_twice(p8);
+            a[j][0] = pair_of(w[j], 0x000f000fu, d0, m0);
+            a[j][1] = pair_of(w[j], 0x00f000f0u, d8, m8);
+            a[j][2] = pair_of(w[j] >> 8, 0x000f000fu, d0, m0);
+            a[j][3] = pair_of(w[j] >> 8, 0x00f000f0u, d8, m8);
         }
     }
 };
