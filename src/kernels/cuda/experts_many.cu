@@ -20,13 +20,15 @@ struct many_args {
     int               stages, spans, per; /* per: row tiles of a block */
 };
 
-/* The rows of an item to shared memory: [block of 64 columns][n rows], swizzled by their place there. */
-template <int THREADS>
+/* The n rows of an item to shared memory: [block of 64 columns][ROWS], swizzled by their place there. Places without a row
+ * hold anything: they lead to columns that nobody reads, and lanes that load from one place instead would wait for each
+ * other. */
+template <int THREADS, int ROWS>
 __device__ static inline void many_rows(const cuda_many_experts &a, uint32_t to, const int *rows, int n, int blocks) {
     const uint8_t *image = static_cast<const uint8_t *>(a.x.data);
     for (int i = (int)threadIdx.x; i < blocks * n * 8; i += THREADS) {
         const int c = i % 8, k = i / 8 % n, b = i / 8 / n, row = rows[k] / a.in_div;
-        copy16(to + (b * n + k) * CUDA_ROW_BYTES + (c ^ (k & 7)) * 16,
+        copy16(to + (b * ROWS + k) * CUDA_ROW_BYTES + (c ^ (k & 7)) * 16,
                image + ((int64_t)b * a.x.n_pad + row) * CUDA_ROW_BYTES + (c ^ (row & 7)) * 16);
     }
     copy_commit();
@@ -97,7 +99,7 @@ static __global__ __launch_bounds__(WARPS * 32, 16 / WARPS) void many_kernel(con
         scale[threadIdx.x] = a.x.scale[row / a.in_div];
     }
     __syncthreads();
-    many_rows<WARPS * 32>(a, x, rows, n, g.n_kt * BLOCKS);
+    many_rows<WARPS * 32, NT * 8>(a, x, rows, n, g.n_kt * BLOCKS);
     copy_wait<0>();
     __syncthreads();
     for (int tile = first + warp; tile < end; tile += WARPS) {
@@ -108,7 +110,7 @@ static __global__ __launch_bounds__(WARPS * 32, 16 / WARPS) void many_kernel(con
                 float acc[NT][4] = {};
                 for (int kt = k0; kt < min(k0 + g.slice_kt, g.n_kt); kt++) {
                     const uint8_t *w = ring.wait();
-                    tile_multiply<T, NT>(acc, w, scratch, x + kt * BLOCKS * n * CUDA_ROW_BYTES, n, lane);
+                    tile_multiply<T, NT>(acc, w, scratch, x + kt * BLOCKS * NT * 8 * CUDA_ROW_BYTES, lane);
                     __syncwarp();
                     fill(ring.slot);
                     ring.next();

@@ -54,9 +54,16 @@ template <class T> struct tile_ring {
     }
 };
 
-/* One tile times NT * 8 rows of shared memory, [block of 64 columns][n rows] of an image whose first row has number 0. */
+/* What this thread read and wrote in shared memory comes before bulk copies that follow a barrier. */
+__device__ static inline void copies_may_follow() {
+#ifdef CUDA_HOPPER
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+/* One tile times NT * 8 rows of shared memory, [block of 64 columns][row] of an image whose first row has number 0. */
 template <class T, int NT>
-__device__ static inline void tile_multiply(float acc[NT][4], const uint8_t *tile, uint8_t *scratch, uint32_t x, int n,
+__device__ static inline void tile_multiply(float acc[NT][4], const uint8_t *tile, uint8_t *scratch, uint32_t x,
                                             int lane) {
     if (T::SCRATCH) {
         T::prepare(tile, scratch, lane);
@@ -70,14 +77,45 @@ __device__ static inline void tile_multiply(float acc[NT][4], const uint8_t *til
         for (int h = 0; h < 2; h++) {
 #pragma unroll
             for (int nt = 0; nt < NT; nt++) {
-                const int row = min(nt * 8 + lane % 8, n - 1);
+                const int row = nt * 8 + lane % 8;
                 uint32_t  fb[4];
-                load_matrices(fb, x + (b * n + row) * CUDA_ROW_BYTES + ((4 * h + lane / 8) ^ (row & 7)) * 16);
+                load_matrices(fb, x + (b * NT * 8 + row) * CUDA_ROW_BYTES + ((4 * h + lane / 8) ^ (row & 7)) * 16);
                 mma16<T::BF16>(acc[nt], fa[2 * h], fb[0], fb[1]);
                 mma16<T::BF16>(acc[nt], fa[2 * h + 1], fb[2], fb[3]);
             }
         }
     }
+}
+
+/*
+ * The same for ONE row that lies as lanes want it: of every 64 columns the four lanes with the first column of the result
+ * have 32 bytes each, pair `lane` of each chunk of eight columns. The result's other columns are nothing that anybody reads.
+ */
+template <class T>
+__device__ static inline void tile_multiply_one(float acc[4], const uint8_t *tile, uint8_t *scratch, const uint8_t *x,
+                                                int lane) {
+    if (T::SCRATCH) {
+        T::prepare(tile, scratch, lane);
+        __syncwarp();
+    }
+#pragma unroll
+    for (int b = 0; b < T::COLS / CUDA_BLOCK_COLS; b++) {
+        uint32_t fa[4][4];
+        uint4    p = make_uint4(0, 0, 0, 0), q = p;
+        if (lane < 4)
+            p = load_lane16(x + b * CUDA_ROW_BYTES + lane * 32),
+            q = load_lane16(x + b * CUDA_ROW_BYTES + lane * 32 + 16);
+        T::fragments(fa, tile, scratch, b, lane);
+        mma16<T::BF16>(acc, fa[0], p.x, p.y);
+        mma16<T::BF16>(acc, fa[1], p.z, p.w);
+        mma16<T::BF16>(acc, fa[2], q.x, q.y);
+        mma16<T::BF16>(acc, fa[3], q.z, q.w);
+    }
+}
+
+/* Byte of pair `pair` of chunk `chunk` of such a row. */
+__device__ static inline int one_at(int chunk, int pair) {
+    return chunk / 8 * CUDA_ROW_BYTES + pair * 32 + chunk % 8 * 4;
 }
 
 #endif

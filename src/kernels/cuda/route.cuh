@@ -79,34 +79,35 @@ CUDA_BOTH static inline size_t route_bytes(int n_expert) {
     return cuda_round_up((int64_t)n_expert * (3 * (int64_t)sizeof(float) + 2), 16);
 }
 
-/* The best `n_used` of up to 32 * N choices, one after the other, without memory between them: as best_of finds them. */
+/* An integer that grows with a float; NaN is the least. */
+__device__ static inline uint32_t route_key(float v) {
+    const uint32_t bits = __float_as_uint(v + 0.0f); /* -0 becomes 0 */
+    return v != v ? 1 : bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+
+/* The best `n_used` of up to 32 * N choices, one after the other, as best_of finds them. */
 template <int N>
 __device__ static inline float route_best(const cuda_route &a, const float *score, const float *choice, float *out,
                                           int lane) {
-    float    v[N], total = 0;
-    unsigned taken = 0;
+    uint32_t key[N]; /* 0: taken */
+    float    total = 0;
 #pragma unroll
-    for (int j = 0; j < N; j++) {
-        const int i = lane + j * 32;
-        v[j] = i < a.n_expert ? choice[i] : 0.0f;
-        if (i >= a.n_expert) taken |= 1u << j;
-    }
+    for (int j = 0; j < N; j++) key[j] = lane + j * 32 < a.n_expert ? route_key(choice[lane + j * 32]) : 0;
     for (int k = 0; k < a.n_used; k++) {
-        float most = 0;
-        int   at = -1;
+        uint32_t most = key[0], at = UINT32_MAX;
+#pragma unroll
+        for (int j = 1; j < N; j++) most = max(most, key[j]);
+        most = __reduce_max_sync(0xffffffffu, most);
+#pragma unroll
+        for (int j = N - 1; j >= 0; j--) {
+            if (key[j] == most) at = (uint32_t)(lane + j * 32);
+        }
+        at = most ? __reduce_min_sync(0xffffffffu, at) : 0;
 #pragma unroll
         for (int j = 0; j < N; j++) {
-            if (!(taken >> j & 1) && (at < 0 || v[j] > most)) most = v[j], at = lane + j * 32;
+            if ((int)at == lane + j * 32) key[j] = 0;
         }
-#pragma unroll
-        for (int o = 16; o > 0; o >>= 1) {
-            const float m = __shfl_xor_sync(0xffffffffu, most, o);
-            const int   i = __shfl_xor_sync(0xffffffffu, at, o);
-            if (i >= 0 && (at < 0 || m > most || (m == most && i < at))) most = m, at = i;
-        }
-        if (at < 0) at = 0;
-        if (at % 32 == lane) taken |= 1u << at / 32;
-        if (lane == 0) reinterpret_cast<int32_t *>(out)[k * 2] = at;
+        if (lane == 0) reinterpret_cast<int32_t *>(out)[k * 2] = (int32_t)at;
         total += score[at];
     }
     __syncwarp();
