@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The product with F32 weights in f32: a warp per weight row and 8 activation rows, or of many rows per 4 weight rows
+/* The product with F32 weights in f32: a warp per weight row and 8 or 2 activation rows, or of many rows per 4 weight rows
  * and 8 activation rows, in the same order. For routers, small models and the patches of towers. */
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/mma.cuh"
@@ -8,18 +8,18 @@
 
 #define ROWS 8
 
-static __global__ __launch_bounds__(PLAIN_WARPS * 32) void plain_kernel(const cuda_plain a) {
+template <int N> static __global__ __launch_bounds__(PLAIN_WARPS * 32) void plain_kernel(const cuda_plain a) {
     launch_begin();
     const int     lane = (int)threadIdx.x % 32;
-    const int64_t i = (int64_t)blockIdx.x * PLAIN_WARPS + threadIdx.x / 32, row = i % a.rows, first = i / a.rows * ROWS;
+    const int64_t i = (int64_t)blockIdx.x * PLAIN_WARPS + threadIdx.x / 32, row = i % a.rows, first = i / a.rows * N;
     if (first >= a.n) return;
-    const float *x[ROWS];
-    float        sum[ROWS] = {};
+    const float *x[N];
+    float        sum[N] = {};
 #pragma unroll
-    for (int k = 0; k < ROWS; k++) x[k] = a.x + min(first + k, a.n - 1) * a.cols;
-    plain_dots<ROWS>(sum, a.w + row * a.cols, x, a.cols, lane);
+    for (int k = 0; k < N; k++) x[k] = a.x + min(first + k, a.n - 1) * a.cols;
+    plain_dots<N>(sum, a.w + row * a.cols, x, a.cols, lane);
 #pragma unroll
-    for (int k = 0; k < ROWS; k++) {
+    for (int k = 0; k < N; k++) {
         if (lane != k || first + k >= a.n) continue;
         float *out = a.out + (first + k) * a.rows + row, v = sum[k];
         if (a.bias) v += a.bias[row];
@@ -75,10 +75,17 @@ static __global__ __launch_bounds__(PLAIN_WARPS * 32) void plain_tile_kernel(con
     *out = a.add ? *out + v : v;
 }
 
+template <int N> static int start_plain(const cuda_plain *a, cuda_stream s, err *e) {
+    const int64_t    warps = (a->n + N - 1) / N * a->rows;
+    const cuda_shape shape = { (unsigned)((warps + PLAIN_WARPS - 1) / PLAIN_WARPS), PLAIN_WARPS * 32, 1, 0, true };
+    return cuda_launch(plain_kernel<N>, shape, s, e, *a);
+}
+
 int cuda_op_plain(const cuda_plain *a, cuda_stream s, err *e) {
-    const bool       many = a->n >= 64;
-    const int64_t    warps = (a->n + ROWS - 1) / ROWS * (many ? (a->rows + TILE - 1) / TILE : a->rows);
+    const int64_t    warps = (a->n + ROWS - 1) / ROWS * ((a->rows + TILE - 1) / TILE);
     const cuda_shape shape = { (unsigned)((warps + PLAIN_WARPS - 1) / PLAIN_WARPS), PLAIN_WARPS * 32, 1, 0, true };
     if (a->n == 0) return 0;
-    return many ? cuda_launch(plain_tile_kernel, shape, s, e, *a) : cuda_launch(plain_kernel, shape, s, e, *a);
+    if (a->n >= 64) return cuda_launch(plain_tile_kernel, shape, s, e, *a);
+    /* A router's few weight rows: more warps with fewer activation rows each. */
+    return a->rows <= 512 && a->n > 2 ? start_plain<2>(a, s, e) : start_plain<ROWS>(a, s, e);
 }

@@ -13,6 +13,8 @@
 template <int N>
 __device__ static inline void plain_dots(float sum[N], const float *w, const float *const x[N], int64_t cols,
                                          int lane) {
+    constexpr int AHEAD = N > 4 ? 4 : 8; /* loads under way: a few rows are all waits */
+#pragma unroll AHEAD
     for (int64_t k = lane; k < cols; k += 32) {
         const float v = w[k];
 #pragma unroll
