@@ -26,6 +26,13 @@ __device__ static inline float q6_k_at(const uint8_t *b, int i) {
     return half_at(b + 208) * (float)(int8_t)b[192 + i / 16] * (float)(q - 32);
 }
 
+/* Twice the e2m1 number, which is whole, times half of the block's power of two. */
+__device__ static inline float mxfp4_at(const uint8_t *b, int i) {
+    const int   q = b[1 + i % 16] >> (i / 16 * 4) & 15, m = q & 7, twice = m < 2 ? m : (2 + m % 2) << (m / 2 - 1);
+    const float d = __uint_as_float(b[0] < 2 ? 0x00200000u << b[0] : (uint32_t)(b[0] - 1) << 23);
+    return d * (float)(q & 8 ? -twice : twice);
+}
+
 __device__ static inline float value_at(tensor_type type, const uint8_t *row, int64_t i) {
     switch (type) {
     case TENSOR_Q4_0: {
@@ -35,6 +42,7 @@ __device__ static inline float value_at(tensor_type type, const uint8_t *row, in
     case TENSOR_Q8_0: return half_at(row + i / 32 * 34) * (float)(int8_t)row[i / 32 * 34 + 2 + i % 32];
     case TENSOR_Q4_K: return q4_k_at(row + i / 256 * 144, (int)(i % 256));
     case TENSOR_Q6_K: return q6_k_at(row + i / 256 * 210, (int)(i % 256));
+    case TENSOR_MXFP4: return mxfp4_at(row + i / 32 * 17, (int)(i % 32));
     case TENSOR_F32: return ((const float *)(const void *)row)[i];
     case TENSOR_BF16: return __uint_as_float(two_bytes(row + i * 2) << 16);
     default: return half_at(row + i * 2);
@@ -59,7 +67,7 @@ static __global__ __launch_bounds__(THREADS) void embed_kernel(float *to, const 
 
 bool cuda_can_embed(tensor_type type) {
     return type == TENSOR_F32 || type == TENSOR_F16 || type == TENSOR_BF16 || type == TENSOR_Q4_0 || type == TENSOR_Q8_0 ||
-           type == TENSOR_Q4_K || type == TENSOR_Q6_K;
+           type == TENSOR_Q4_K || type == TENSOR_Q6_K || type == TENSOR_MXFP4;
 }
 
 int cuda_op_embed_tokens(float *to, const cuda_embed_table *r, int64_t n, float scale, cuda_stream s, err *e) {
