@@ -451,8 +451,8 @@ int main(int argc, char **argv) {
         check_router(&c, 4096, 8, n, true, false);
     }
     for (int n = 1; n <= CUDA_EXPERTS_TOKENS; n++) {
-        check_routed(&c, TENSOR_Q4_K, 2048, 768, n, 4, false);
-        check_routed(&c, TENSOR_MXFP4, 2880, 2880, n, 3, true);
+        check_routed(&c, TENSOR_Q4_K, 2048, 256, n, 4, false);
+        check_routed(&c, TENSOR_MXFP4, 2880, 160, n, 3, true);
         check_routed(&c, TENSOR_Q8_0, 1024, 256, n, EXPERTS, true);
     }
     check_types(&c);
