@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The experts of a few tokens in two kernels instead of nine: gate, up and the gated unit; down and the weighted sum.
- * The same values as grouped.cu, elem.cu and rows.cu give, bit for bit.
+ * The experts of a few tokens in two kernels: gate, up and the gated unit, with the router and its choice in front where
+ * they follow each other; down and the weighted sum. The same values as grouped.cu, elem.cu, rows.cu and those of router.cuh
+ * give, bit for bit.
  *
- * Steps of few tokens are chains of short kernels, whose borders take longer than their work. A block works for one
- * token, so that nobody sorts rows by their experts; an expert that two tokens chose is read twice, mostly from the
- * cache. Each warp has its packed tiles under way as soon as the choice is known. The kernel of gate and up lets the one
- * behind it begin when the choice is known, so that this one's weights come while gate and up are multiplied: blocks are
- * small enough for both to be on a multiprocessor.
+ * Steps of few tokens are chains of short kernels, whose borders take longer than their work. Nobody sorts rows by their
+ * experts; an expert that two tokens chose is read twice, mostly from the cache. Each warp has its packed tiles under way
+ * as soon as the choice is known. The kernel of gate and up lets the one behind it begin then, so that this one's weights
+ * come while gate and up are multiplied: blocks are small enough for both to be on a multiprocessor.
  */
 #include "kernels/cuda/act.cuh"
 #include "kernels/cuda/internal.cuh"
