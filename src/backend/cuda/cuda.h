@@ -163,9 +163,9 @@ bool   cuda_is_packed(nn_kv_type type);
 int    cuda_packed_lower(cuda_exec *x, int layer, nn_kv_type k, nn_kv_type v, err *e);
 size_t cuda_packed_turned(const cuda_exec *x);
 int    cuda_packed_put(cuda_exec *x, const nn_op *op, err *e);
-/* Whether rotations by position and the store in front can be done on the way; turn: not NULL: they are. */
+/* Whether rotations by position and the store in front can be done on the way. */
 bool cuda_packed_turns(const cuda_exec *x, const nn_op *op, const cuda_attn *a, const cuda_rope *r);
-int  cuda_packed_attn(cuda_exec *x, const nn_op *op, cuda_attn *a, const cuda_rope *turn, err *e);
+int  cuda_packed_attn(cuda_exec *x, const nn_op *op, cuda_attn *a, err *e);
 
 /* pictures.c: what rows of pictures bring beside their embeddings. Floats of a row that are added further up; those of the
  * batch to the device; and the op. */

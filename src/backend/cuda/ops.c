@@ -388,7 +388,7 @@ static int run_attn(cuda_exec *x, const nn_op *op, const nn_op *turn, const nn_o
         a.norm_eps = norms->u.norm.eps;
     }
     if (single && a.chunks) a.counts = (unsigned *)(void *)(x->heap + x->areas.counts);
-    return packed ? cuda_packed_attn(x, op, &a, turn ? &r : NULL, e) : cuda_op_attn(&a, x->stream, e);
+    return packed ? cuda_packed_attn(x, op, &a, e) : cuda_op_attn(&a, x->stream, e);
 }
 
 static int run_each(cuda_exec *x, int number, int end, const nn_op *op, err *e) {

@@ -102,13 +102,10 @@ bool cuda_packed_turns(const cuda_exec *x, const nn_op *op, const cuda_attn *a, 
     return r->offset == 0 && r->head_dim == a->dim_q && cuda_attn_packed_can(a, &p);
 }
 
-int cuda_packed_attn(cuda_exec *x, const nn_op *op, cuda_attn *a, const cuda_rope *turn, err *e) {
+int cuda_packed_attn(cuda_exec *x, const nn_op *op, cuda_attn *a, err *e) {
     cuda_packed p = packed_of(x, op->layer);
-    int         rc = 0;
-    if (turn) rc = cuda_packed_store(&p, a->k, p.layout.k_dim, a->v, turn, &x->on_device, x->stream, e);
-    if (rc < 0) return rc;
     if (a->counts && cuda_attn_packed_can(a, &p)) return cuda_attn_packed(a, &p, x->stream, e);
-    rc = make_rows(x, op, a, e);
+    int rc = make_rows(x, op, a, e);
     if (rc == 0) rc = cuda_op_attn(a, x->stream, e);
     if (rc < 0 || !p.layout.v_block) return rc;
     return cuda_packed_rotate(a->out, a->out, (int64_t)x->batch.n_tok * a->n_head, a->dim_out, p.layout.v_block, true,

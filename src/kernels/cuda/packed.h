@@ -43,8 +43,9 @@ int cuda_packed_open(const cuda_packed *p, const cuda_pages *to, int positions, 
 int cuda_packed_rotate(float *to, const float *from, int64_t n, int dim, int block, bool back, const uint32_t *signs,
                        cuda_stream s, err *e);
 
-/* Attention of single rows, of which `a` has chunks: q comes as it is, also before its rotation by position (a->table), and
- * so does the result. _can: for heads of 64 and 128. */
+/* Attention of single rows, of which `a` has chunks: q comes as it is, also before its rotation by position, and so does the
+ * result. Where there is such a rotation (a->table), the rows of a->k and a->v are stored, too. _can: for heads of 64 and
+ * 128. */
 bool cuda_attn_packed_can(const cuda_attn *a, const cuda_packed *p);
 int  cuda_attn_packed(const cuda_attn *a, const cuda_packed *p, cuda_stream s, err *e);
 
