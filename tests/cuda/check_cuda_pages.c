@@ -122,7 +122,7 @@ static void store_device(scene *s, int first) {
     cuda_batch       b = batch_of(s);
     err              e = { 0 };
     if (!l->v_in_k) {
-        must(cuda_packed_store(&p, s->k_dev, l->k_dim, s->v_dev, NULL, &b, NULL, &e), &e);
+        must(cuda_packed_store(&p, s->k_dev, l->k_dim, s->v_dev, &b, NULL, &e), &e);
     } else {
         int    rest = l->k_dim - first;
         float *two = alloc((size_t)(ROWS * l->k_dim) * sizeof *two);
@@ -131,7 +131,7 @@ static void store_device(scene *s, int first) {
             memcpy(two + ROWS * first + i * rest, s->k + i * l->k_dim + first, (size_t)rest * sizeof *two);
         }
         float *there = upload(two, (size_t)(ROWS * l->k_dim) * sizeof *two);
-        must(cuda_packed_store(&p, there, first, there + ROWS * first, NULL, &b, NULL, &e), &e);
+        must(cuda_packed_store(&p, there, first, there + ROWS * first, &b, NULL, &e), &e);
         must(cuda_wait(NULL, &e), &e);
         cuda_free(there);
         free(two);

@@ -72,8 +72,7 @@ static cuda_packed packed_of(const cuda_exec *x, int layer) {
 int cuda_packed_put(cuda_exec *x, const nn_op *op, err *e) {
     cuda_packed p = packed_of(x, op->layer);
     int         first = op->kind == NN_OP_KV_STORE ? p.layout.k_dim : (int)x->x.model->tape->bufs[op->in[0]].width;
-    return cuda_packed_store(&p, cuda_buf(x, op->in[0]), first, cuda_buf(x, op->in[1]), NULL, &x->on_device, x->stream,
-                             e);
+    return cuda_packed_store(&p, cuda_buf(x, op->in[0]), first, cuda_buf(x, op->in[1]), &x->on_device, x->stream, e);
 }
 
 /* What cuda_op_attn needs in front: f16 rows of the pages, and the query in their space. */

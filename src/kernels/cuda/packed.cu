@@ -63,9 +63,8 @@ int cuda_packed_rotate(float *to, const float *from, int64_t n, int dim, int blo
 struct store_args {
     cuda_packed  p;
     cuda_batch   batch;
-    const float *k, *v, *table; /* table: of rope.cu, or NULL */
-    int          n_first, turned;
-    bool         interleaved;
+    const float *k, *v;
+    int          n_first;
 };
 
 static __global__ __launch_bounds__(WARPS * 32) void store_kernel(const store_args a) {
@@ -85,16 +84,15 @@ static __global__ __launch_bounds__(WARPS * 32) void store_kernel(const store_ar
         return;
     }
     const float *x = a.k + (t * l.n_kv + head) * a.n_first, *rest = l.v_in_k ? a.v + t * (l.k_dim - a.n_first) : x;
-    const float *c = a.table ? a.table + t * 2 * a.turned : NULL;
-    packed_numbers_k(a.p, row, { x, rest, c, a.n_first, a.turned, a.interleaved }, lane);
+    packed_numbers_k(a.p, row, { x, rest, NULL, a.n_first, 0, false }, lane);
     put_k(l, area, pos % l.tokens, row, lane);
 }
 
-int cuda_packed_store(const cuda_packed *p, const float *k, int n_first, const float *v, const cuda_rope *turn,
-                      const cuda_batch *b, cuda_stream s, err *e) {
+int cuda_packed_store(const cuda_packed *p, const float *k, int n_first, const float *v, const cuda_batch *b, cuda_stream s,
+                      err *e) {
     const int64_t    warps = (int64_t)b->n_tok * p->layout.n_kv * (p->layout.v_in_k ? 1 : 2);
     const cuda_shape shape = { (unsigned)((warps + WARPS - 1) / WARPS), WARPS * 32, 1, 0, true };
-    store_args       a = { *p, *b, k, v, turn ? turn->table : NULL, n_first, turn ? turn->n : 0, turn && turn->interleaved };
+    const store_args a = { *p, *b, k, v, n_first };
     return warps ? cuda_launch(store_kernel, shape, s, e, a) : 0;
 }
 
