@@ -175,6 +175,7 @@ int cuda_op_attn(const cuda_attn *a, cuda_stream s, err *e) {
     bool folded = !a->chunks;
     int  rc = a->pages.step && a->pages.k_type == CUDA_PAGE_F16 ? attn_step(a, s, e)
               : a->counts       ? attn_one(a, &folded, s, e)
+              : attn_many_can(a) ? attn_many(a, s, e)
               : attn_mma_can(a) ? attn_mma(a, s, e)
               : f16             ? cuda_launch(attn_kernel<true>, shape, s, e, *a)
                                 : cuda_launch(attn_kernel<false>, shape, s, e, *a);

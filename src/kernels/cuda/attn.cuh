@@ -51,6 +51,10 @@ __device__ static inline float attn_more(const cuda_attn &a, float score, int he
 bool attn_mma_can(const cuda_attn *a);
 int  attn_mma(const cuda_attn *a, cuda_stream s, err *e);
 
+/* The same for sequences of many rows, on Hopper (attn_many.cu). */
+bool attn_many_can(const cuda_attn *a);
+int  attn_many(const cuda_attn *a, cuda_stream s, err *e);
+
 /* Among the rows of a step, in f16 (attn_step.cu). */
 int attn_step(const cuda_attn *a, cuda_stream s, err *e);
 
