@@ -146,13 +146,15 @@ __device__ static inline void one_load_q(const cuda_attn &a, one_room &m, uint8_
 }
 
 /* This warp's keys of a chunk, or its columns of the values; rows outside of [lo, hi) become zero. `own`: a position that
- * one_store brings. Each lane looks up the page of one position, for all that copy its pieces. */
+ * one_store brings. Each lane looks up the page of one position, for all that copy its pieces. Loops stay loops: a block runs
+ * once through its instructions, which other kernels have driven from the cache, and waits for each line of them. */
 template <int D, bool KEYS>
 __device__ static inline void one_load(const cuda_attn &a, const one_pages &pages, uint8_t *to, int kv, int c0, int lo,
                                        int hi, int own, int warp, int lane) {
     constexpr int PIECES = KEYS ? D / 8 : D / 8 / ONE_WARPS, ROWS = 32 / PIECES; /* of 16 bytes; rows at a time */
     const int     first = KEYS ? warp * GROUP : 0, n = KEYS ? GROUP : CHUNK;
     const int     piece = (KEYS ? 0 : warp * PIECES) + lane % PIECES;
+#pragma unroll 1
     for (int r0 = first; r0 < first + n; r0 += 32) {
         const int          p = c0 + r0 + lane;
         unsigned long long mine = p == own; /* 0: zeros, 1: nothing */
@@ -161,7 +163,7 @@ __device__ static inline void one_load(const cuda_attn &a, const one_pages &page
             uint8_t *page = pages.at(a, p, &in_page);
             mine = (unsigned long long)(KEYS ? page_k(a.pages, page, kv, in_page) : page_v(a.pages, page, kv, in_page));
         }
-#pragma unroll
+#pragma unroll 4
         for (int i = 0; i < PIECES; i++) {
             const int                r = i * ROWS + lane / PIECES;
             const unsigned long long from = __shfl_sync(0xffffffffu, mine, r);
@@ -183,6 +185,9 @@ __device__ static inline void one_most(const one_room &m, float most[2], int lan
         for (int w = 1; w < ONE_WARPS; w++) most[r] = fmaxf(most[r], m.most[w][lane / 4 + r * 8]);
     }
 }
+
+/* A function of its own: few models have it, and inlined it would stand sixteen times between the others' instructions. */
+__device__ static __noinline__ float one_cap(float v, float cap) { return cap * tanhf(v / cap); }
 
 /* Scores of this warp's positions; most: of this thread's two heads among them. */
 template <int D>
@@ -207,7 +212,7 @@ __device__ static inline void one_scores(const cuda_attn &a, float s[GROUP / 8][
     for (int i = 0; i < GROUP / 2; i++) {
         const int r = i / 2 % 2, pos = p0 + i / 4 * 8 + lane % 4 * 2 + i % 2;
         float     v = s[i / 4][i % 4] * factor[r];
-        if (a.softcap != 0) v = a.softcap * tanhf(v / a.softcap);
+        if (a.softcap != 0) v = one_cap(v, a.softcap);
         v = pos >= lo && pos < hi ? v : -INFINITY;
         s[i / 4][i % 4] = v;
         most[r] = fmaxf(most[r], v);
