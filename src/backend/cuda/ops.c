@@ -114,6 +114,25 @@ static bool can_fuse(const cuda_exec *x, int number, int end, const nn_op *op) {
     return op->in[0] != op->out && !cuda_overlap(x, op->in[0], op->out);
 }
 
+/* Whether only the products behind op `number`, which go together, read what it makes, in 16 bits: the next op that has to
+ * do with the buffer writes it anew. */
+static bool is_only_multiplied(const cuda_exec *x, int number, int end) {
+    const nn_tape *t = x->x.model->tape;
+    nn_buf         b = t->ops[number].out;
+    int            n = x->together[number + 1];
+    if (!x->whole || x->adapt.on || b == t->logits || b == t->hidden || !is_multiplied(x, number, end) ||
+        number + 1 + n > end)
+        return false;
+    for (int i = number + 1 + n; i < t->n_ops; i++) {
+        const nn_op *op = &t->ops[i];
+        for (size_t k = 0; k < sizeof op->in / sizeof *op->in; k++) {
+            if (op->in[k] == b) return false;
+        }
+        if (op->out == b) return op->kind == NN_OP_NORM || (op->kind == NN_OP_LINEAR && !op->acc);
+    }
+    return true;
+}
+
 static int run_norm(cuda_exec *x, int number, int end, const nn_op *op, err *e) {
     static const cuda_norm_kind kinds[] = {
         [NN_NORM_RMS] = CUDA_NORM_RMS, [NN_NORM_LAYER] = CUDA_NORM_LAYER, [NN_NORM_L2] = CUDA_NORM_L2
@@ -138,6 +157,7 @@ static int run_norm(cuda_exec *x, int number, int end, const nn_op *op, err *e) 
         return cuda_op_norm(&a, NULL, x->stream, e);
     x->image_of = 0;
     (void)cuda_image_of(x, op->out, 1, &rows);
+    if (cuda_norm_fits(&a) && is_only_multiplied(x, number, end)) a.out = NULL;
     return cuda_op_norm(&a, &rows, x->stream, e);
 }
 
@@ -398,8 +418,8 @@ static int run_each(cuda_exec *x, int number, int end, const nn_op *op, err *e) 
         cuda_rows rows;
         x->image_of = 0;
         (void)cuda_image_of(x, op->out, 1, &rows);
-        return cuda_op_glu_rows(cuda_act_of(op->u.glu.act), cuda_buf(x, op->out), cuda_buf(x, op->in[0]), &rows,
-                                x->stream, e);
+        return cuda_op_glu_rows(cuda_act_of(op->u.glu.act), cuda_buf(x, op->out), cuda_buf(x, op->in[0]),
+                                !is_only_multiplied(x, number, end), &rows, x->stream, e);
     }
     if (op->kind == NN_OP_ACT && is_multiplied(x, number, end) && !is_fused(x, op->out, CUDA_ROW_FUSED) &&
         cuda_can_act_rows(cuda_info(x, op->out)->width)) {

@@ -4,6 +4,7 @@
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/wide.h"
 
 #define THREADS 512
 
@@ -77,7 +78,7 @@ static __global__ __launch_bounds__(SOME) void norm_regs_kernel(const cuda_norm 
         if (a.b && regs::at(i / 8) < a.group) v += a.b[regs::at(i / 8) + i % 8];
         x.v[i / 8][i % 8] = v;
     }
-    x.store(a.out + (int64_t)blockIdx.x * a.group, a.group);
+    if (a.out) x.store(a.out + (int64_t)blockIdx.x * a.group, a.group);
     if (rows.image) x.image(rows, blockIdx.x);
 }
 
@@ -87,13 +88,17 @@ static int start_regs(const cuda_norm *a, const cuda_rows *rows, cuda_stream s, 
     return cuda_launch(norm_regs_kernel<SOME, CHUNKS>, shape, s, e, *a, rows_args_of(rows, a->out, a->group));
 }
 
+bool cuda_norm_fits(const cuda_norm *a) {
+    return a->group > CUDA_NORM_HEADS && a->w_groups == 1 && row_fits(a->group, THREADS * 8 * MOST_CHUNKS);
+}
+
 int cuda_op_norm(const cuda_norm *a, const cuda_rows *rows, cuda_stream s, err *e) {
     if (a->groups == 0) return 0;
     const bool       heads = a->group <= CUDA_NORM_HEADS;
     const int64_t    blocks = heads ? (a->groups + THREADS / 32 - 1) / (THREADS / 32) : a->groups;
     const cuda_shape shape = { (unsigned)blocks, THREADS, 1, 0, true };
     const cuda_rows  none = {};
-    if (!heads && a->w_groups == 1 && row_fits(a->group, THREADS * 8 * MOST_CHUNKS)) {
+    if (cuda_norm_fits(a)) {
         const cuda_rows *r = rows ? rows : &none;
         return a->group <= 160 * 8   ? start_regs<160, 1>(a, r, s, e)
                : a->group <= 256 * 8 ? start_regs<256, 1>(a, r, s, e)

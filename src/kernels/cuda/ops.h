@@ -88,8 +88,8 @@ int cuda_op_each(const cuda_each *a, cuda_stream s, err *e);
  * each row is brought to the root mean square of that row of `like`, its own mean square counted as at least `by`. */
 int cuda_op_row_size(float *y, const float *like, int64_t rows, int64_t width, float by, cuda_stream s, err *e);
 
-/* CUDA_EACH_GLU without a limit; the rows of y in 16 bits as well. */
-int cuda_op_glu_rows(cuda_act act, float *y, const float *up, const cuda_rows *rows, cuda_stream s, err *e);
+/* CUDA_EACH_GLU without a limit; the rows of y in 16 bits as well. keep: y is read again, in f32. */
+int cuda_op_glu_rows(cuda_act act, float *y, const float *up, bool keep, const cuda_rows *rows, cuda_stream s, err *e);
 
 /* `width` columns from `offset` on of every `group` columns. */
 typedef struct cuda_take {

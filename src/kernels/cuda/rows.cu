@@ -47,7 +47,7 @@ static __global__ __launch_bounds__(THREADS) void glu_rows_kernel(cuda_act act, 
 
 /* The usual functions are known when it is compiled: else every one of the unrolled elements has all of them. */
 template <int ACT>
-static __global__ __launch_bounds__(THREADS) void glu_regs_kernel(cuda_act any, float *y, const float *up,
+static __global__ __launch_bounds__(THREADS) void glu_regs_kernel(cuda_act any, float *y, const float *up, bool keep,
                                                                   const rows_args a) {
     const cuda_act               act = ACT < 0 ? any : (cuda_act)ACT;
     row_in_regs<THREADS, CHUNKS> r, u;
@@ -63,17 +63,18 @@ static __global__ __launch_bounds__(THREADS) void glu_regs_kernel(cuda_act any, 
             for (int i = 0; i < 8; i++) r.v[c][i] = 0;
         }
     }
-    r.store(y + (int64_t)blockIdx.x * a.cols, a.cols);
+    if (keep) r.store(y + (int64_t)blockIdx.x * a.cols, a.cols);
     r.image(a, blockIdx.x);
 }
 
-int cuda_op_glu_rows(cuda_act act, float *y, const float *up, const cuda_rows *r, cuda_stream s, err *e) {
+int cuda_op_glu_rows(cuda_act act, float *y, const float *up, bool keep, const cuda_rows *r, cuda_stream s, err *e) {
     const cuda_shape shape = { (unsigned)r->n, THREADS, 1, 0, true };
     if (r->n && row_fits(r->cols, THREADS * 8 * CHUNKS)) {
         const rows_args a = rows_args_of(r, y, r->cols);
-        return act == CUDA_ACT_SILU        ? cuda_launch(glu_regs_kernel<CUDA_ACT_SILU>, shape, s, e, act, y, up, a)
-               : act == CUDA_ACT_GELU_TANH ? cuda_launch(glu_regs_kernel<CUDA_ACT_GELU_TANH>, shape, s, e, act, y, up, a)
-                                           : cuda_launch(glu_regs_kernel<-1>, shape, s, e, act, y, up, a);
+        return act == CUDA_ACT_SILU ? cuda_launch(glu_regs_kernel<CUDA_ACT_SILU>, shape, s, e, act, y, up, keep, a)
+               : act == CUDA_ACT_GELU_TANH
+                   ? cuda_launch(glu_regs_kernel<CUDA_ACT_GELU_TANH>, shape, s, e, act, y, up, keep, a)
+                   : cuda_launch(glu_regs_kernel<-1>, shape, s, e, act, y, up, keep, a);
     }
     return r->n ? cuda_launch(glu_rows_kernel, shape, s, e, act, y, up, rows_args_of(r, y, r->cols)) : 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Storing the keys and values of a step's own rows in f16, and rotating queries and keys on the way: eight values per
+/* Storing keys and values in f16, and rotating queries and keys on the way: eight values per
  * thread. */
 #include "kernels/cuda/attn_tile.cuh"
 #include "kernels/cuda/wide.h"
@@ -24,7 +24,7 @@ static __global__ __launch_bounds__(THREADS) void store_step_kernel(const cuda_p
 }
 
 bool cuda_can_store_step(const cuda_pages *p) {
-    return p->step && p->k_type == CUDA_PAGE_F16 && p->v_type == CUDA_PAGE_F16 && p->dim_k == p->dim_v &&
+    return p->k_type == CUDA_PAGE_F16 && p->v_type == CUDA_PAGE_F16 && p->dim_k == p->dim_v &&
            p->dim_k % 8 == 0;
 }
 
