@@ -7,8 +7,8 @@
  * layout.h, 64 columns at a time. What wgmma leaves in a thread's registers lies as mma.sync would have left it, so that
  * everything between the products is the code of attn_mma.cuh, and a chain of k16 steps adds alike.
  *
- * While one group makes probabilities of its scores the other multiplies. A chunk's values are summed from zero and folded
- * into the row's, which takes a second set of registers.
+ * While one group makes probabilities of its scores the other multiplies, and a group's next scores are under way while it
+ * folds a chunk. A chunk's values are summed from zero and folded into the row's, which takes a second set of registers.
  *
  * Where a result is not finite all chunks come by once more, for the way of attn_mma.cu.
  */
@@ -169,7 +169,7 @@ __device__ static inline void many_begin(const cuda_attn &a, const many_rows &m,
     for (int i = 0; i < D / 8; i++) x.all[i][0] = x.all[i][1] = x.all[i][2] = x.all[i][3] = 0;
 }
 
-/* Queries times keys: s of 64 rows. */
+/* Queries times keys: s of 64 rows, under way. */
 template <int D> __device__ static inline void many_scores(float *s, uint32_t q, uint32_t k) {
     wgmma_fence();
 #pragma unroll
@@ -177,7 +177,6 @@ template <int D> __device__ static inline void many_scores(float *s, uint32_t q,
         wgmma<CHUNK, false>::run(s, wgmma_at(q + j / 4 * (GROUP * CUDA_ROW_BYTES)) + j % 4 * 2,
                                  wgmma_at(k + j / 4 * (CHUNK * CUDA_ROW_BYTES)) + j % 4 * 2, j > 0);
     wgmma_commit();
-    wgmma_wait<0>();
 }
 
 /* Probabilities times values, from zero. */
@@ -191,38 +190,47 @@ __device__ static inline void many_values(float *o, const uint32_t p[CHUNK / 16]
     wgmma_wait<0>();
 }
 
-/* All chunks once, for the 64 rows of a group. */
+/* Chunks [c, end), which no row of the group sees, pass by. */
+__device__ static inline void many_skip(many_place &at, int c, int end) {
+    for (; c < end; c++, at.advance()) {
+        barrier_wait(at.full_k(), at.parity);
+        barrier_wait(at.full_v(), at.parity);
+        if (threadIdx.x % 128 == 0) barrier_arrive(at.empty_k()), barrier_arrive(at.empty_v());
+    }
+}
+
+/* All chunks once, for the 64 rows of a group. The next scores are under way while a chunk is folded. */
 template <int D>
 __device__ static inline void many_consume(const cuda_attn &a, const many_rows &m, many_mine<D> &x,
                                            const many_room<D> room, many_place &at, int group) {
-    const int  lane = (int)threadIdx.x % 32;
+    const int  lane = (int)threadIdx.x % 32, end = m.end_chunk(), from = m.first < m.end ? m.first : end;
     const bool first = threadIdx.x % 128 == 0;
-    for (int c = m.first_chunk(), end = m.end_chunk(); c < end; c++, at.advance()) {
+    float      s[CHUNK / 8][4];
+    many_skip(at, m.first_chunk(), from);
+    if (from < end) barrier_wait(at.full_k(), at.parity);
+    many_scores<D>(&s[0][0], smem_at(room.q(group)), smem_at(room.k(at.slot)));
+    for (int c = from; c < min(m.end, end); c++) {
         const int c0 = c * CHUNK;
         uint32_t  p[CHUNK / 16][4];
         attn_sum  part[2];
         float     o[D / 8][4];
-        barrier_wait(at.full_k(), at.parity);
-        if (c < m.first || c >= m.end) {
-            barrier_wait(at.full_v(), at.parity);
-            if (first) barrier_arrive(at.empty_k()), barrier_arrive(at.empty_v());
-            continue;
-        }
-        {
-            float s[CHUNK / 8][4];
-            many_scores<D>(&s[0][0], smem_at(room.q(group)), smem_at(room.k(at.slot)));
-            if (first) barrier_arrive(at.empty_k());
-            const bool whole = a.softcap == 0 && c0 >= max(x.lo[0], x.lo[1]) && c0 + CHUNK <= min(x.hi[0], x.hi[1]);
-            if (__all_sync(0xffffffffu, whole))
-                mma_weigh<true>(a, p, part, s, c0, x.lo, x.hi, x.factor, lane);
-            else
-                mma_weigh<false>(a, p, part, s, c0, x.lo, x.hi, x.factor, lane);
-        }
+        wgmma_wait<0>();
+        if (first) barrier_arrive(at.empty_k());
+        const bool whole = a.softcap == 0 && c0 >= max(x.lo[0], x.lo[1]) && c0 + CHUNK <= min(x.hi[0], x.hi[1]);
+        if (__all_sync(0xffffffffu, whole))
+            mma_weigh<true>(a, p, part, s, c0, x.lo, x.hi, x.factor, lane);
+        else
+            mma_weigh<false>(a, p, part, s, c0, x.lo, x.hi, x.factor, lane);
         barrier_wait(at.full_v(), at.parity);
         many_values<D>(&o[0][0], p, smem_at(room.v(at.slot)));
         if (first) barrier_arrive(at.empty_v());
+        at.advance();
+        if (c + 1 < m.end) barrier_wait(at.full_k(), at.parity);
+        many_scores<D>(&s[0][0], smem_at(room.q(group)), smem_at(room.k(at.slot))); /* behind the last: of nothing, for nobody */
         mma_fold<D>(x.all, x.sums, o, part, c0, x.lo, x.hi);
     }
+    wgmma_wait<0>();
+    many_skip(at, max(from, m.end), end);
 }
 
 template <int D>
@@ -239,7 +247,8 @@ __device__ static inline void many_store(const cuda_attn &a, const many_rows &m,
     }
 }
 
-/* The same by mma.sync, where something is not finite: a function of its own, so that it takes no registers from the usual way. */
+/* The same by mma.sync, where something is not finite: a function of its own, so that it takes no registers from the usual
+ * way. */
 template <int D>
 __device__ static __noinline__ void many_again(const cuda_attn &a, const many_rows m, const many_room<D> room, many_place at,
                                                float factor0, float factor1, int group) {

@@ -60,19 +60,26 @@ __device__ static inline void mma_weigh(const cuda_attn &a, uint32_t p[CHUNK / 1
                                         const float factor[2], int lane) {
     float most[2] = { -INFINITY, -INFINITY };
 #pragma unroll
+    for (int i = 0; i < CHUNK / 2; i++) s[i / 4][i % 4] *= factor[i / 2 % 2];
+    if (!WHOLE && a.softcap != 0) {
+#pragma unroll
+        for (int i = 0; i < CHUNK / 2; i++) s[i / 4][i % 4] = a.softcap * tanhf(s[i / 4][i % 4] / a.softcap);
+    }
+#pragma unroll
     for (int i = 0; i < CHUNK / 2; i++) {
         const int r = i / 2 % 2, pos = c0 + i / 4 * 8 + lane % 4 * 2 + i % 2;
-        float     v = s[i / 4][i % 4] * factor[r];
-        if (!WHOLE && a.softcap != 0) v = a.softcap * tanhf(v / a.softcap);
-        if (!WHOLE) v = pos >= lo[r] && pos < hi[r] ? v : -INFINITY;
-        s[i / 4][i % 4] = v;
-        most[r] = fmaxf(most[r], v);
+        if (!WHOLE) s[i / 4][i % 4] = pos >= lo[r] && pos < hi[r] ? s[i / 4][i % 4] : -INFINITY;
+        most[r] = fmaxf(most[r], s[i / 4][i % 4]);
     }
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         most[r] = fmaxf(most[r], __shfl_xor_sync(0xffffffffu, most[r], 1));
         most[r] = fmaxf(most[r], __shfl_xor_sync(0xffffffffu, most[r], 2));
     }
+    /* What a row does not see becomes 0 by itself, without a branch per position; where it sees nothing, from any base. */
+    float base[2];
+#pragma unroll
+    for (int r = 0; r < 2; r++) base[r] = !WHOLE && (c0 + CHUNK <= lo[r] || c0 >= hi[r]) ? 0.0f : most[r];
     float sum[2] = { 0, 0 };
 #pragma unroll
     for (int g = 0; g < CHUNK / 32; g++) {
@@ -81,10 +88,7 @@ __device__ static inline void mma_weigh(const cuda_attn &a, uint32_t p[CHUNK / 1
         for (int n = g * 4; n < g * 4 + 4; n++) {
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                const int   pos = c0 + n * 8 + lane % 4 * 2;
-                const float p0 = WHOLE || (pos >= lo[r] && pos < hi[r]) ? expf(s[n][2 * r] - most[r]) : 0.0f,
-                            p1 = WHOLE || (pos + 1 >= lo[r] && pos + 1 < hi[r]) ? expf(s[n][2 * r + 1] - most[r]) : 0.0f;
-                const uint32_t both = pack_halves(p0, p1);
+                const uint32_t both = pack_halves(expf(s[n][2 * r] - base[r]), expf(s[n][2 * r + 1] - base[r]));
                 const float2   back = __half22float2(*reinterpret_cast<const __half2 *>(&both));
                 p[n / 2][n % 2 * 2 + r] = both;
                 some[r] += back.x + back.y;
