@@ -224,31 +224,27 @@ static void by_ops(const scene *s) {
     must(cuda_wait(NULL, &e), &e);
 }
 
-static cuda_experts up_args(const scene *s, float *gated) {
-    return (cuda_experts){ .type = (tensor_type)s->gate.type,
-                           .rows = s->gate.rows,
-                           .cols = s->gate.cols,
-                           .gate = s->gate.packed,
-                           .up = s->up.packed,
-                           .each = s->gate.each,
-                           .gate_scale = s->gate.scale,
-                           .up_scale = s->up.scale,
-                           .gate_bias = s->gate.bias,
-                           .up_bias = s->up.bias,
-                           .rows16 = s->rows,
-                           .chosen = s->chosen,
-                           .out = gated,
-                           .n_tok = s->n,
-                           .n_used = s->n_used,
-                           .act = s->act,
-                           .limit = s->limit,
-                           .alpha = 1.702f };
-}
-
 static void check_few(check *c, const scene *s) {
     float       *gated = device(NULL, s->gated_bytes), *sum = device(NULL, s->sum_bytes);
     err          e = { 0 };
-    cuda_experts a = up_args(s, gated);
+    cuda_experts a = { .type = (tensor_type)s->gate.type,
+                       .rows = s->gate.rows,
+                       .cols = s->gate.cols,
+                       .gate = s->gate.packed,
+                       .up = s->up.packed,
+                       .each = s->gate.each,
+                       .gate_scale = s->gate.scale,
+                       .up_scale = s->up.scale,
+                       .gate_bias = s->gate.bias,
+                       .up_bias = s->up.bias,
+                       .rows16 = s->rows,
+                       .chosen = s->chosen,
+                       .out = gated,
+                       .n_tok = s->n,
+                       .n_used = s->n_used,
+                       .act = s->act,
+                       .limit = s->limit,
+                       .alpha = 1.702f };
     must(cuda_op_experts(&a, NULL, &e), &e);
     a.rows = s->down.rows, a.cols = s->down.cols, a.gate = s->down.packed, a.up = NULL, a.each = s->down.each;
     a.gate_scale = s->down.scale, a.gate_bias = s->down.bias, a.x = gated, a.out = sum, a.known = true;
@@ -347,7 +343,7 @@ static void check_router(check *c, int64_t cols, int n_expert, int n, bool softm
                           .scale = 1.0f };
     cuda_norm   norm = { CUDA_NORM_RMS, x, normed[0], n, (int)cols, 1, nw, NULL, 1e-6f };
     cuda_plain  plain = { w, normed[0], biased ? b : NULL, logits[0], n_expert, cols, n, false };
-    cuda_router a = { x, nw, 1e-6f, normed[1], rows[1], w, biased ? b : NULL, logits[1], count, route, cols, NULL };
+    cuda_router a = { x, nw, 1e-6f, normed[1], rows[1], w, biased ? b : NULL, logits[1], count, route, cols };
     must(cuda_op_norm(&norm, &rows[0], NULL, &e), &e);
     must(cuda_op_plain(&plain, NULL, &e), &e);
     route.logits = logits[0], route.out = chosen[0];
@@ -376,62 +372,6 @@ static void check_router(check *c, int64_t cols, int n_expert, int n, bool softm
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) cuda_free(all[i]);
 }
 
-/* The router and gate and up of what it chooses in one kernel, several times with the same words. */
-static void check_routed(check *c, int type, int64_t cols, int64_t ff, int n, int n_used, bool biased) {
-    size_t choice = (size_t)(n * n_used * 2) * sizeof(float);
-    float *x = random_floats(c, (size_t)n * (size_t)cols, 3.0f), *nw = random_floats(c, (size_t)cols, 1.0f);
-    float *w = random_floats(c, (size_t)(EXPERTS * cols), 0.02f), *b = random_floats(c, EXPERTS, 0.1f);
-    float *logits = device(NULL, (size_t)(n * EXPERTS) * sizeof(float));
-    void  *words = device(NULL, cuda_router_words(EXPERTS));
-    scene  s;
-    err    e = { 0 };
-    must(cuda_fill(words, 0, cuda_router_words(EXPERTS), &e), &e);
-    scene_open(c, &s, type, cols, ff, n, n_used, biased);
-    cuda_route route = { .logits = logits,
-                         .out = s.chosen,
-                         .rows = n,
-                         .n_expert = EXPERTS,
-                         .n_used = n_used,
-                         .softmax = true,
-                         .renorm = true,
-                         .scale = 1.0f };
-    cuda_norm  norm = { CUDA_NORM_RMS, x, s.x, n, (int)cols, 1, nw, NULL, 1e-6f };
-    cuda_plain plain = { w, s.x, biased ? b : NULL, logits, EXPERTS, cols, n, false };
-    must(cuda_op_norm(&norm, NULL, NULL, &e), &e);
-    must(cuda_op_plain(&plain, NULL, &e), &e);
-    must(cuda_op_route(&route, NULL, &e), &e);
-    by_ops(&s);
-    for (int i = 0; i < 3; i++) {
-        float       *gated = device(NULL, s.gated_bytes), *chosen = device(NULL, choice);
-        float       *normed = device(NULL, (size_t)n * (size_t)cols * sizeof(float));
-        cuda_rows    rows = rows_open(n, cols);
-        cuda_experts a = up_args(&s, gated);
-        cuda_router  r = { .x = x,
-                           .norm_w = nw,
-                           .eps = 1e-6f,
-                           .normed = i ? normed : NULL,
-                           .rows16 = rows,
-                           .w = w,
-                           .bias = biased ? b : NULL,
-                           .route = route,
-                           .cols = cols,
-                           .words = words };
-        r.route.out = chosen, a.chosen = chosen;
-        if (cuda_can_routed(&r, &a)) {
-            must(cuda_op_routed(&r, &a, NULL, &e), &e);
-            must(cuda_wait(NULL, &e), &e);
-            same(c, chosen, s.chosen, choice, "choices of a routed kernel", type, n);
-            same(c, gated, s.gated, s.gated_bytes, "gate and up behind a router", type, n);
-            if (i) same(c, normed, s.x, (size_t)n * (size_t)cols * sizeof(float), "rows normed on the way", type, n);
-        }
-        cuda_free(gated), cuda_free(chosen), cuda_free(normed);
-        rows_close(&rows);
-    }
-    scene_close(&s);
-    void *all[] = { x, nw, w, b, logits, words };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) cuda_free(all[i]);
-}
-
 int main(int argc, char **argv) {
     check c;
     err   e = { 0 };
@@ -449,11 +389,6 @@ int main(int argc, char **argv) {
         check_router(&c, 2880, 32, n, true, true);
         check_router(&c, 1024, 300, n, false, true);
         check_router(&c, 4096, 8, n, true, false);
-    }
-    for (int n = 1; n <= CUDA_EXPERTS_TOKENS; n++) {
-        check_routed(&c, TENSOR_Q4_K, 2048, 256, n, 4, false);
-        check_routed(&c, TENSOR_MXFP4, 2880, 160, n, 3, true);
-        check_routed(&c, TENSOR_Q8_0, 1024, 256, n, EXPERTS, true);
     }
     check_types(&c);
     const int rc = check_end(&c);

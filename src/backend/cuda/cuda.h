@@ -73,7 +73,7 @@ typedef struct cuda_step {
 
 /* Where the parts of the heap begin, in bytes. */
 typedef struct cuda_areas {
-    size_t arena, image, scale, scratch, step, parts, counts, route, routed, slots, block, picks, ropes[CUDA_MAX_ROPES], order,
+    size_t arena, image, scale, scratch, step, parts, counts, route, slots, block, picks, ropes[CUDA_MAX_ROPES], order,
         items, deep, turned, open, end;
 } cuda_areas;
 
@@ -99,7 +99,6 @@ typedef struct cuda_exec {
     cuda_areas  areas;
     size_t      most_kv; /* key heads of a layer */
     size_t      step_bytes, image_bytes, image_rows, scratch_bytes, parts_floats, group_rows, group_items;
-    int         most_experts; /* that a router chooses from */
     int         max_chunks;
     size_t      tokens_at, guess_at; /* ints into the block */
     size_t      open_bytes;          /* of f16 rows of compressed pages, of one layer at a time */
@@ -193,8 +192,6 @@ bool     cuda_is_dead(const cuda_exec *x, nn_buf b, int number);
  * tokens: how many ops from `number` on are one kernel. */
 bool cuda_is_router(const cuda_exec *x, int number, int end);
 int  cuda_run_router(cuda_exec *x, const nn_op *op, err *e);
-bool cuda_is_routed(cuda_exec *x, int number, int end); /* and with gate and up of the experts behind it: six ops */
-int  cuda_run_routed(cuda_exec *x, int number, err *e);
 int  cuda_run_route(cuda_exec *x, const nn_op *op, err *e);
 int  cuda_run_grouped(cuda_exec *x, const nn_op *op, err *e);
 int  cuda_few_experts(const cuda_exec *x, int number, int end);

@@ -89,11 +89,11 @@ int cuda_few_experts(const cuda_exec *x, int number, int end) {
     return cuda_overlap(x, op->in[0], next->out) || cuda_overlap(x, op->in[1], next->out) ? 0 : 2;
 }
 
-/* Without the rows that go in. */
-static cuda_experts few_args(cuda_exec *x, int number, int n) {
+int cuda_run_few_experts(cuda_exec *x, int number, int n, err *e) {
     const nn_op    *op = &x->x.model->tape->ops[number];
     const nn_mat   *m = op->u.linear.w;
     const cuda_mat *w = cuda_mat_of(x, m);
+    bool            up = op[1].kind == NN_OP_EXPERTS;
     cuda_experts    a = { .type = w->type,
                           .rows = m->rows,
                           .cols = m->cols,
@@ -101,32 +101,28 @@ static cuda_experts few_args(cuda_exec *x, int number, int n) {
                           .each = w->each,
                           .gate_scale = w->w_scale,
                           .gate_bias = cuda_vector(x, op->u.linear.b),
+                          .x = cuda_buf(x, op->in[0]),
                           .chosen = cuda_buf(x, op->in[1]),
                           .out = cuda_buf(x, op[n - 1].out),
                           .n_tok = x->batch.n_tok,
                           .n_used = cuda_info(x, op->out)->mult };
-    if (op[1].kind == NN_OP_EXPERTS) {
+    if (up) {
         const cuda_mat *u = cuda_mat_of(x, op[1].u.linear.w);
+        int             rc = cuda_make_image(x, op->in[0], 1, &a.rows16, e);
+        if (rc < 0) return rc;
         a.up = x->weights + u->at;
         a.up_scale = u->w_scale;
         a.up_bias = cuda_vector(x, op[1].u.linear.b);
         a.act = cuda_act_of(op[2].u.glu.act);
         a.limit = op[2].u.glu.limit;
         a.alpha = op[2].u.glu.alpha;
+        x->up_end = number + n;
     } else {
-        a.x = cuda_buf(x, op->in[0]);
         a.even = op[1].u.combine.even;
         a.add = n == 3;
         a.known = x->up_end == number;
     }
-    return a;
-}
-
-int cuda_run_few_experts(cuda_exec *x, int number, int n, err *e) {
-    cuda_experts a = few_args(x, number, n);
-    int          rc = a.up ? cuda_make_image(x, x->x.model->tape->ops[number].in[0], 1, &a.rows16, e) : 0;
-    if (a.up) x->up_end = number + n;
-    return rc < 0 ? rc : cuda_op_experts(&a, x->stream, e);
+    return cuda_op_experts(&a, x->stream, e);
 }
 
 /* How many of the ops from `number` on are one kernel of many tokens' experts: gate, up and the gated unit, or a product
@@ -209,50 +205,19 @@ bool cuda_is_router(const cuda_exec *x, int number, int end) {
     return cuda_can_router(width, route->u.route.n_expert, cuda_buf_rows(x, op->out));
 }
 
-static cuda_router router_args(cuda_exec *x, const nn_op *op) {
-    const nn_linear *l = &op[1].u.linear;
-    return (cuda_router){ .x = cuda_buf(x, op->in[0]),
-                          .norm_w = cuda_vector(x, op->u.norm.w),
-                          .eps = op->u.norm.eps,
-                          .normed = cuda_buf(x, op->out),
-                          .w = (const float *)(const void *)(x->weights + cuda_mat_of(x, l->w)->at),
-                          .bias = cuda_vector(x, l->b),
-                          .logits = cuda_buf(x, op[1].out),
-                          .count = (unsigned *)(void *)(x->heap + x->areas.route),
-                          .route = route_args(x, op + 2),
-                          .cols = l->w->cols,
-                          .words = x->heap + x->areas.routed };
-}
-
 int cuda_run_router(cuda_exec *x, const nn_op *op, err *e) {
-    cuda_router a = router_args(x, op);
+    const nn_linear *l = &op[1].u.linear;
+    cuda_router      a = { .x = cuda_buf(x, op->in[0]),
+                           .norm_w = cuda_vector(x, op->u.norm.w),
+                           .eps = op->u.norm.eps,
+                           .normed = cuda_buf(x, op->out),
+                           .w = (const float *)(const void *)(x->weights + cuda_mat_of(x, l->w)->at),
+                           .bias = cuda_vector(x, l->b),
+                           .logits = cuda_buf(x, op[1].out),
+                           .count = (unsigned *)(void *)(x->heap + x->areas.route),
+                           .route = route_args(x, op + 2),
+                           .cols = l->w->cols };
     x->image_of = 0;
     (void)cuda_image_of(x, op->out, 1, &a.rows16);
     return cuda_op_router(&a, x->stream, e);
-}
-
-/* Whether gate, up and the gated unit of what the router from `number` on chooses follow it, and nobody else looks at its
- * logits: one kernel does all of it. */
-bool cuda_is_routed(cuda_exec *x, int number, int end) {
-    const nn_op *op = &x->x.model->tape->ops[number], *gate = op + 3;
-    if (number + 6 > end || gate->kind != NN_OP_EXPERTS || gate->in[0] != op->out || gate->in[1] != op[2].out ||
-        !cuda_is_dead(x, op[1].out, number + 2) || cuda_few_experts(x, number + 3, end) != 3 ||
-        gate[1].kind != NN_OP_EXPERTS)
-        return false;
-    cuda_router  r = router_args(x, op);
-    cuda_experts a = few_args(x, number + 3, 3);
-    return cuda_can_routed(&r, &a);
-}
-
-int cuda_run_routed(cuda_exec *x, int number, err *e) {
-    const nn_op *op = &x->x.model->tape->ops[number];
-    cuda_router  r = router_args(x, op);
-    cuda_experts a = few_args(x, number + 3, 3);
-    x->image_of = 0;
-    if (cuda_is_dead(x, op->out, number + 5))
-        r.normed = NULL;
-    else
-        (void)cuda_image_of(x, op->out, 1, &r.rows16);
-    x->up_end = number + 6;
-    return cuda_op_routed(&r, &a, x->stream, e);
 }

@@ -108,10 +108,7 @@ static int lower_vecs(cuda_exec *x, const nn_op *op, err *e) {
     int           rc = 0;
     switch (op->kind) {
     case NN_OP_NORM: v[0] = op->u.norm.w, v[1] = op->u.norm.b; break;
-    case NN_OP_ROUTE:
-        if (op->u.route.n_expert > x->most_experts) x->most_experts = op->u.route.n_expert;
-        v[0] = op->u.route.bias, v[1] = op->u.route.expert_scale;
-        break;
+    case NN_OP_ROUTE: v[0] = op->u.route.bias, v[1] = op->u.route.expert_scale; break;
     case NN_OP_CONV: v[0] = op->u.conv.w, v[1] = op->u.conv.bias; break;
     case NN_OP_DECAY: v[0] = op->u.decay.a, v[1] = op->u.decay.dt_bias; break;
     case NN_OP_SCAN: v[0] = op->u.scan.a, v[1] = op->u.scan.d, v[2] = op->u.scan.dt_bias; break;
@@ -280,7 +277,6 @@ static void lay_out(cuda_exec *x) {
     a->parts = take(&at, x->parts_floats * sizeof(float));
     a->counts = take(&at, (size_t)l->max_seqs * x->most_kv * sizeof(unsigned));
     a->route = take(&at, sizeof(unsigned));
-    a->routed = take(&at, cuda_router_words(x->most_experts));
     a->slots = take(&at, (size_t)l->n_slots * x->x.memory.slot_bytes);
     a->block = take(&at, cuda_block_ints(l, x->x.groups.n) * sizeof(int32_t));
     nn_buf logits = x->x.model->tape->logits;

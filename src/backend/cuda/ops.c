@@ -638,10 +638,9 @@ int cuda_run_ops(cuda_exec *x, int number, int end, err *e) {
         n = cuda_is_summed(x, number, end) ? 2 : 1;
         rc = cuda_run_combine(x, op, n, e);
     } else if (op->kind == NN_OP_NORM && cuda_is_router(x, number, end)) {
-        bool routed = cuda_is_routed(x, number, end);
-        n = routed ? 6 : 3;
+        n = 3;
         before = 0;
-        rc = routed ? cuda_run_routed(x, number, e) : cuda_run_router(x, op, e);
+        rc = cuda_run_router(x, op, e);
     } else if (op->kind == NN_OP_NORM && number + 6 <= end && is_normed(x, number) && is_turned(x, op + 2)) {
         n = 6;
         rc = run_attn(x, op + 5, op + 2, op, &n, e);

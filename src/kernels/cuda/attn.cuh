@@ -63,7 +63,7 @@ int  attn_one(const cuda_attn *a, bool *folded, cuda_stream s, err *e);
 
 /* The same behind many positions (attn_long.cu). */
 bool attn_long_can(const cuda_attn *a);
-int  attn_long(const cuda_attn *a, bool *folded, cuda_stream s, err *e);
+int  attn_long(const cuda_attn *a, cuda_stream s, err *e);
 
 /* Parts of chunks to the result (attn_fold.cu). */
 int attn_fold_parts(const cuda_attn *a, cuda_stream s, err *e);

@@ -8,9 +8,7 @@ static __global__ __launch_bounds__(COLUMNS *FOLD_WARPS) void fold_kernel(const 
     __shared__ fold_room<COLUMNS> m;
     const int64_t                 row = blockIdx.x / groups;
     const int                     at = (int)(blockIdx.x % groups) * COLUMNS + (int)threadIdx.x % COLUMNS;
-    launch_next();
-    const float v = fold_columns<COLUMNS>(
-        a, m, row, min(at, a.dim_out - 1), (int)threadIdx.x, [] { launch_wait(); }, [] { __syncthreads(); });
+    const float                   v = fold_columns<COLUMNS>(a, m, row, min(at, a.dim_out - 1));
     if (threadIdx.x < COLUMNS && at < a.dim_out) a.out[row * a.dim_out + at] = v;
 }
 

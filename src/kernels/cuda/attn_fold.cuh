@@ -21,10 +21,10 @@ template <int COLUMNS> struct fold_room {
 };
 
 /* Factors of FOLD_PARTS chunks, one per thread of the first warps. Returns the largest score up to the last of them.
- * `before`: that of everything in front; me: this thread among those that fold. */
-template <int COLUMNS, class Sync>
-__device__ static inline float fold_factors(fold_room<COLUMNS> &m, float most, float sum, float before, int me, Sync sync) {
-    const int lane = me % 32, warp = me / 32;
+ * `before`: that of everything in front. */
+template <int COLUMNS>
+__device__ static inline float fold_factors(fold_room<COLUMNS> &m, float most, float sum, float before) {
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     float     top = most;
 #pragma unroll
     for (int o = 1; o < 32; o *= 2) {
@@ -32,7 +32,7 @@ __device__ static inline float fold_factors(fold_room<COLUMNS> &m, float most, f
         if (lane >= o) top = fmaxf(top, other);
     }
     if (warp < FOLD_WARPS && lane == 31) m.top[warp] = top;
-    sync();
+    __syncthreads();
     float in_front = before, all = before;
     for (int w = 0; w < FOLD_WARPS; w++) {
         if (w < warp) in_front = fmaxf(in_front, m.top[w]);
@@ -41,41 +41,41 @@ __device__ static inline float fold_factors(fold_room<COLUMNS> &m, float most, f
     const float left = __shfl_up_sync(0xffffffffu, top, 1), old = lane ? fmaxf(in_front, left) : in_front;
     const float now = fmaxf(old, most);
     if (warp < FOLD_WARPS) {
-        m.f_old[me] = old == now ? 1.0f : expf(old - now);
-        m.f_part[me] = most == now ? 1.0f : expf(most - now);
-        m.sum[me] = sum;
+        m.f_old[threadIdx.x] = old == now ? 1.0f : expf(old - now);
+        m.f_part[threadIdx.x] = most == now ? 1.0f : expf(most - now);
+        m.sum[threadIdx.x] = sum;
     }
     return all;
 }
 
-/* Column `col` of the result of a row and head, for thread me < COLUMNS of COLUMNS * FOLD_WARPS that meet by sync(); others
- * help and get nothing. wait() is called before parts are read. */
-template <int COLUMNS, class Wait, class Sync>
-__device__ static inline float fold_columns(const cuda_attn &a, fold_room<COLUMNS> &m, int64_t row, int col, int me,
-                                            Wait wait, Sync sync) {
+/* Column `col` of the result of a row and head, for the thread of that number in the block; other threads help and get
+ * nothing. Waits for the kernel in front. */
+template <int COLUMNS>
+__device__ static inline float fold_columns(const cuda_attn &a, fold_room<COLUMNS> &m, int64_t row, int col) {
     const int64_t stride = a.dim_out + 2;
-    const int     mine = me % COLUMNS, from = me / COLUMNS;
+    const int     mine = (int)threadIdx.x % COLUMNS, from = (int)threadIdx.x / COLUMNS;
     const float  *parts = a.parts + row * a.chunks * stride;
     int           lo, hi;
+    launch_next();
     attn_range(a, (int)(row / a.n_head), &lo, &hi);
     const int end = (hi + CUDA_ATTN_CHUNK - 1) / CUDA_ATTN_CHUNK;
     attn_sum  sums = attn_begin(a, (int)(row % a.n_head));
     float     all = 0;
-    wait();
+    launch_wait();
     for (int c0 = lo / CUDA_ATTN_CHUNK; c0 < end; c0 += FOLD_PARTS) {
         const int    n = min(FOLD_PARTS, end - c0);
-        const float *first = parts + c0 * stride, *part = first + min(me, n - 1) * stride;
+        const float *first = parts + c0 * stride, *part = first + min((int)threadIdx.x, n - 1) * stride;
         const float  most = __ldcg(part), sum = __ldcg(part + 1);
         float        o[FOLD_PARTS / FOLD_WARPS];
 #pragma unroll
         for (int i = 0; i < FOLD_PARTS / FOLD_WARPS; i++)
             o[i] = __ldcg(first + min(i * FOLD_WARPS + from, n - 1) * stride + 2 + col);
-        sync(); /* the room may still be read */
+        __syncthreads(); /* the room may still be read */
 #pragma unroll
         for (int i = 0; i < FOLD_PARTS / FOLD_WARPS; i++) m.o[i * FOLD_WARPS + from][mine] = o[i];
-        sums.most = fold_factors(m, most, sum, sums.most, me, sync);
-        sync();
-        if (me >= COLUMNS) continue;
+        sums.most = fold_factors(m, most, sum, sums.most);
+        __syncthreads();
+        if ((int)threadIdx.x >= COLUMNS) continue;
 #pragma unroll 8
         for (int c = 0; c < n; c++) {
             sums.sum = sums.sum * m.f_old[c] + m.sum[c] * m.f_part[c];
@@ -83,21 +83,6 @@ __device__ static inline float fold_columns(const cuda_attn &a, fold_room<COLUMN
         }
     }
     return all / sums.sum;
-}
-
-/* Where blocks that made parts fold them, too: whoever folds waits until all blocks have told that theirs are written. All
- * blocks run at once. One thread calls these; the counter is zero before and afterwards. */
-__device__ static inline void fold_tell(unsigned *count) {
-    __threadfence();
-    atomicAdd(count, 1u);
-}
-
-__device__ static inline void fold_wait(unsigned *count, unsigned blocks, unsigned folding) {
-    unsigned told;
-    do {
-        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(told) : "l"(count) : "memory");
-    } while (told < blocks);
-    if (atomicAdd(count, 1u) == blocks + folding - 1) atomicExch(count, 0u);
 }
 
 #endif

@@ -7,19 +7,13 @@
  * a ring in shared memory; two teams of four warps multiply, each every other chunk. So copies are under way while chunks are
  * computed, and one chunk's meetings and exponentials are hidden behind another's. A row's own position comes from the
  * product in front: the team that has its chunk adds it to the tile and to its page. Copying begins before that product has
- * ended. Chunks are left as parts; where rows are few, the same blocks fold them when all have told that theirs are there,
- * else a kernel behind (attn_fold.cu).
+ * ended. Chunks are left as parts (attn_fold.cu).
  */
-#include "kernels/cuda/attn_fold.cuh"
 #include "kernels/cuda/attn_ring.cuh"
 
 #define TEAMS 2
 #define THREADS ((TEAMS + 1) * ONE_THREADS)
 #define RING_BYTES (192 * 1024)
-#define FOLD_COLUMNS 32
-#define FOLD_ROUNDS 2 /* tasks per block up to which blocks fold, too */
-
-static_assert(FOLD_COLUMNS * FOLD_WARPS == ONE_THREADS, "a team folds");
 
 template <int D> struct long_ring {
     enum { SIDE = CHUNK * D * 2, BYTES = 2 * SIDE, STAGES = RING_BYTES / BYTES };
@@ -106,28 +100,7 @@ __device__ static inline void long_consume(const cuda_attn &a, uint8_t *ring, ui
     }
 }
 
-/* The block's parts are written; its teams fold FOLD_COLUMNS columns of a row and head when all are. */
-template <int D>
-__device__ static inline void long_finish(const cuda_attn &a, uint8_t *smem, int team) {
-    constexpr int  GROUPS = D / FOLD_COLUMNS;
-    const unsigned tasks = (unsigned)(a.batch.n_tok * a.n_head * GROUPS), blocks = gridDim.x;
-    first_sync<TEAMS * ONE_THREADS>();
-    if (threadIdx.x == 0) {
-        fold_tell(a.counts);
-        if (blockIdx.x < tasks) fold_wait(a.counts, blocks, min(blocks, tasks));
-    }
-    first_sync<TEAMS * ONE_THREADS>();
-    fold_room<FOLD_COLUMNS> *rooms = reinterpret_cast<fold_room<FOLD_COLUMNS> *>(smem);
-    const int                me = (int)threadIdx.x % ONE_THREADS;
-    for (unsigned task = blockIdx.x + team * blocks; task < tasks; task += TEAMS * blocks) {
-        const int   col = (int)(task % GROUPS) * FOLD_COLUMNS + me % FOLD_COLUMNS;
-        const float v = fold_columns<FOLD_COLUMNS>(a, rooms[team], task / GROUPS, col, me, [] {}, [team] { team_sync(team); });
-        if (me < FOLD_COLUMNS) a.out[(int64_t)(task / GROUPS) * D + col] = v;
-    }
-}
-
-template <int D>
-static __global__ __launch_bounds__(THREADS, 1) void attn_long_kernel(const cuda_attn a, int total, bool folds) {
+template <int D> static __global__ __launch_bounds__(THREADS, 1) void attn_long_kernel(const cuda_attn a, int total) {
     extern __shared__ __align__(128) uint8_t smem[];
     __shared__ one_room                      rooms[TEAMS];
     __shared__ __align__(8) uint64_t full[long_ring<D>::STAGES], empty[long_ring<D>::STAGES];
@@ -147,7 +120,6 @@ static __global__ __launch_bounds__(THREADS, 1) void attn_long_kernel(const cuda
     }
     uint8_t *q = smem + long_ring<D>::STAGES * long_ring<D>::BYTES + team * (16 * D * 2 + 16 * CHUNK * 2);
     long_consume<D>(a, smem, q, rooms[team], at, total, team, warp, lane);
-    if (folds) long_finish<D>(a, smem, team);
 }
 
 template <int D> static constexpr size_t long_bytes() {
@@ -161,17 +133,16 @@ bool attn_long_can(const cuda_attn *a) {
            (size_t)most >= long_bytes<128>() + 2048;
 }
 
-template <int D> static int start(const cuda_attn *a, bool *folded, cuda_stream s, err *e) {
+template <int D> static int start(const cuda_attn *a, cuda_stream s, err *e) {
     const int64_t total = (int64_t)a->batch.n_tok * a->pages.n_kv * a->chunks;
     int           device = 0, sms = 1;
     int           rc = cuda_error(e, cudaGetDevice(&device), "the device");
     if (!rc) rc = cuda_error(e, cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device), "the device");
     if (rc) return rc;
     const cuda_shape shape = { (unsigned)(total < sms ? total : sms), THREADS, 1, long_bytes<D>(), true };
-    *folded = (int64_t)a->batch.n_tok * a->n_head * (D / FOLD_COLUMNS) <= FOLD_ROUNDS * (int64_t)shape.blocks;
-    return cuda_launch(attn_long_kernel<D>, shape, s, e, *a, (int)total, *folded);
+    return cuda_launch(attn_long_kernel<D>, shape, s, e, *a, (int)total);
 }
 
-int attn_long(const cuda_attn *a, bool *folded, cuda_stream s, err *e) {
-    return a->dim_q == 64 ? start<64>(a, folded, s, e) : start<128>(a, folded, s, e);
+int attn_long(const cuda_attn *a, cuda_stream s, err *e) {
+    return a->dim_q == 64 ? start<64>(a, s, e) : start<128>(a, s, e);
 }

@@ -37,6 +37,6 @@ template <int D> static int start(const cuda_attn *a, cuda_stream s, err *e) {
 
 int attn_one(const cuda_attn *a, bool *folded, cuda_stream s, err *e) {
     *folded = a->chunks <= FOLDED;
-    if (attn_long_can(a)) return attn_long(a, folded, s, e);
+    if (attn_long_can(a)) return attn_long(a, s, e);
     return a->dim_q == 64 ? start<64>(a, s, e) : start<128>(a, s, e);
 }

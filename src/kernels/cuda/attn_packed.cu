@@ -18,8 +18,7 @@
 
 /* How shared memory is cut: the ring, tables of pairs, then each team's queries and probabilities. */
 struct packed_plan {
-    bool folds; /* parts, in the same kernel */
-    int  total, stages, room, stage_bytes, k_table, v_table, teams_at;
+    int total, stages, room, stage_bytes, k_table, v_table, teams_at;
 };
 
 template <int D, int NT> __host__ __device__ static constexpr int team_bytes() { return 8 * NT * (WORDS_ROW(D) + WORDS_ROW(CHUNK)); }
@@ -378,15 +377,16 @@ __device__ static inline void packed_consume(const cuda_attn &a, const cuda_pack
     }
 }
 
-/* The parts of one row and head, in order as attn_fold does it; out of rotated space where the values are in it. By
- * D * FOLD_WARPS threads. */
-template <int D, class Wait, class Sync>
-__device__ static inline void packed_fold(const cuda_attn &a, const cuda_packed &p, uint8_t *smem, int64_t row, Wait wait,
-                                          Sync sync) {
-    fold_room<D> &m = *reinterpret_cast<fold_room<D> *>(smem);
-    float        *room = reinterpret_cast<float *>(smem + sizeof m);
-    const int     i = (int)threadIdx.x, lane = i % 32;
-    float         v = fold_columns<D>(a, m, row, i % D, i, wait, sync);
+template <int D> static constexpr size_t fold_bytes() { return sizeof(fold_room<D>) + D * sizeof(float); }
+
+/* The parts of one row and head, in order as attn_fold does it; out of rotated space where the values are in it. */
+template <int D>
+static __global__ __launch_bounds__(D *FOLD_WARPS) void packed_fold_kernel(const cuda_attn a, const cuda_packed p) {
+    extern __shared__ __align__(128) uint8_t smem[];
+    fold_room<D>                           &m = *reinterpret_cast<fold_room<D> *>(smem);
+    float                                  *room = reinterpret_cast<float *>(smem + sizeof m);
+    const int                               i = (int)threadIdx.x, lane = i % 32;
+    float                                   v = fold_columns<D>(a, m, blockIdx.x, i % D);
     if (p.layout.v_block) {
 #pragma unroll
         for (int h = 1; h < 32; h *= 2) {
@@ -395,42 +395,17 @@ __device__ static inline void packed_fold(const cuda_attn &a, const cuda_packed 
         }
 #pragma unroll
         for (int h = 32; h < D; h *= 2) {
-            sync();
+            __syncthreads();
             if (i < D) room[i] = v;
-            sync();
+            __syncthreads();
             v = i & h ? room[(i ^ h) % D] - v : v + room[(i ^ h) % D];
         }
         v = packed_flip(v * (1.0f / sqrtf((float)D)), p.signs[i / 32 % (D / 32)], lane);
     }
-    if (i < D) a.out[row * D + i] = v;
-}
-
-template <int D> static constexpr size_t fold_bytes() { return sizeof(fold_room<D>) + D * sizeof(float); }
-
-template <int D>
-static __global__ __launch_bounds__(D *FOLD_WARPS) void packed_fold_kernel(const cuda_attn a, const cuda_packed p) {
-    extern __shared__ __align__(128) uint8_t smem[];
-    launch_next();
-    packed_fold<D>(a, p, smem, blockIdx.x, [] { launch_wait(); }, [] { __syncthreads(); });
+    if (i < D) a.out[(int64_t)blockIdx.x * D + i] = v;
 }
 
 static_assert(2 * sizeof(packed_row<128>) <= 8 * WORDS_ROW(CHUNK) && ONE_WARPS % 2 == 0, "two rows in place of probabilities");
-static_assert(128 * FOLD_WARPS <= PACKED_TEAMS * ONE_THREADS, "heads of 128 are folded by those that multiply");
-
-/* The block's parts are written; it folds some of the rows and heads when all are. */
-template <int D> __device__ static inline void packed_finish(const cuda_attn &a, const cuda_packed &p, uint8_t *smem) {
-    const unsigned tasks = (unsigned)(a.batch.n_tok * a.n_head), blocks = gridDim.x;
-    first_sync<PACKED_TEAMS * ONE_THREADS>();
-    if (threadIdx.x == 0) {
-        fold_tell(a.counts);
-        if (blockIdx.x < tasks) fold_wait(a.counts, blocks, min(blocks, tasks));
-    }
-    if (threadIdx.x >= D * FOLD_WARPS) return;
-    for (unsigned row = blockIdx.x; row < tasks; row += blocks) {
-        first_sync<D * FOLD_WARPS>();
-        packed_fold<D>(a, p, smem, row, [] {}, [] { first_sync<D * FOLD_WARPS>(); });
-    }
-}
 
 template <int D, int NT, int TOKENS>
 static __global__ __launch_bounds__(THREADS, 1) void attn_packed_kernel(const cuda_attn a, const cuda_packed p,
@@ -465,7 +440,6 @@ static __global__ __launch_bounds__(THREADS, 1) void attn_packed_kernel(const cu
     const packed_team team = { mine, mine + 8 * NT * WORDS_ROW(D), reinterpret_cast<const __half2 *>(smem + plan.k_table) + lane,
                                reinterpret_cast<const __half2 *>(smem + plan.v_table) + lane, number };
     packed_consume<D, NT, TOKENS>(a, p, own, team, rooms[number], smem, at, plan);
-    if (plan.folds) packed_finish<D>(a, p, smem);
 }
 
 bool cuda_attn_packed_can(const cuda_attn *a, const cuda_packed *p) {
@@ -488,8 +462,7 @@ template <int D, int NT> static size_t packed_cut(packed_plan *plan, const cuda_
     plan->k_table = (plan->stages * plan->stage_bytes + 127) / 128 * 128;
     plan->v_table = l->v_type == l->k_type ? plan->k_table : plan->k_table + k;
     plan->teams_at = plan->k_table + k + v;
-    const size_t bytes = (size_t)plan->teams_at + PACKED_TEAMS * team_bytes<D, NT>();
-    return bytes > fold_bytes<D>() ? bytes : fold_bytes<D>();
+    return (size_t)plan->teams_at + PACKED_TEAMS * team_bytes<D, NT>();
 }
 
 template <int D, int NT> static int start(const cuda_attn *a, const cuda_packed *p, cuda_stream s, err *e) {
@@ -501,14 +474,13 @@ template <int D, int NT> static int start(const cuda_attn *a, const cuda_packed 
     packed_plan plan = {};
     plan.total = (int)((int64_t)a->batch.n_tok * a->pages.n_kv * a->chunks);
     const unsigned blocks = (unsigned)(plan.total < sms ? plan.total : sms);
-    plan.folds = (int64_t)a->batch.n_tok * a->n_head <= (int64_t)blocks;
     const size_t   bytes = packed_cut<D, NT>(&plan, p, (size_t)smem);
     if (bytes == 0) return err_set(e, ERR_UNSUPPORTED, "CUDA: shared memory for a chunk of compressed pages");
     const cuda_shape shape = { blocks, THREADS, 1, bytes, true };
     rc = p->layout.tokens == 32 ? cuda_launch(attn_packed_kernel<D, NT, 32>, shape, s, e, *a, *p, plan)
                                 : cuda_launch(attn_packed_kernel<D, NT, 0>, shape, s, e, *a, *p, plan);
     const cuda_shape folds = { (unsigned)((int64_t)a->batch.n_tok * a->n_head), D * FOLD_WARPS, 1, fold_bytes<D>(), true };
-    return rc || plan.folds ? rc : cuda_launch(packed_fold_kernel<D>, folds, s, e, *a, *p);
+    return rc ? rc : cuda_launch(packed_fold_kernel<D>, folds, s, e, *a, *p);
 }
 
 int cuda_attn_packed(const cuda_attn *a, const cuda_packed *p, cuda_stream s, err *e) {

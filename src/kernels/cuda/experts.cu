@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The experts of a few tokens in two kernels: gate, up and the gated unit, with the router and its choice in front where
- * they follow each other; down and the weighted sum. The same values as grouped.cu, elem.cu, rows.cu and those of router.cuh
- * give, bit for bit.
+ * The experts of a few tokens in two kernels: gate, up and the gated unit; down and the weighted sum. The same values as
+ * grouped.cu, elem.cu and rows.cu give, bit for bit.
  *
  * Steps of few tokens are chains of short kernels, whose borders take longer than their work. Nobody sorts rows by their
  * experts; an expert that two tokens chose is read twice, mostly from the cache. Each warp has its packed tiles under way
@@ -12,15 +11,12 @@
 #include "kernels/cuda/act.cuh"
 #include "kernels/cuda/internal.cuh"
 #include "kernels/cuda/ring.cuh"
-#include "kernels/cuda/router.cuh"
 
 #define WARPS CUDA_SLICES_MAX
 #define RING_BYTES (56 * 1024) /* of a block of down at most */
 #define UP_WARPS 16
 #define UP_TEAMS (UP_WARPS / 4)
-#define UP_ROWS (CUDA_EXPERTS_TOKENS * CUDA_EXPERTS_FEW) /* of the result at most */
 #define UP_RING_BYTES (112 * 1024) /* of a block of gate and up at most: one of down stands beside it */
-#define UP_RING_LEAST (100 * 1024) /* and at least, whatever the type */
 
 struct experts_args {
     cuda_experts a;
@@ -28,16 +24,10 @@ struct experts_args {
     int          tiles, stages;
     int          cols_pad; /* of a row in 16 bits */
     int          per;      /* down: pairs of an expert and a slice per warp */
-    router_args  router;   /* gate and up with the choice in front */
 };
 
 __device__ static inline int chosen_at(const float *chosen, int64_t i) {
     return __ldcg(reinterpret_cast<const int32_t *>(chosen) + i * 2);
-}
-
-/* The expert of place i. */
-template <bool SHARED> __device__ static inline int id_at(const float *chosen, int i) {
-    return SHARED ? reinterpret_cast<const int32_t *>(chosen)[i * 2] : chosen_at(chosen, i);
 }
 
 /* The rows in 16 bits to shared memory. */
@@ -57,44 +47,13 @@ __device__ static inline void up_rows(const experts_args &g, uint8_t *x16) {
 __device__ static inline void team_sync(int team) { asm volatile("bar.sync %0, 128;" ::"r"(1 + team) : "memory"); }
 
 /*
- * The choice, made by every block from logits that all of them share: n_used pairs per token to `chosen`. The rows in 16
- * bits lie in x16, their powers of two in `by`. All of smem that was used is free for bulk copies behind it.
- */
-__device__ static inline void up_choice(const experts_args &g, uint8_t *smem, uint8_t *x16, float *by, float *chosen) {
-    const router_args &r = g.router;
-    const cuda_router &a = r.a;
-    const int          lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, n_expert = a.route.n_expert;
-    float             *area = reinterpret_cast<float *>(smem);
-    const uint32_t     tag = router_rows(r, area);
-    router_dots(r, area, [&](int t, int e, float logit) { router_put(a, tag, t, e, logit); });
-    router_halves(r, area + r.each * a.cols, x16, by, g.cols_pad);
-    if (warp < (int)a.route.rows) {
-        uint8_t *room = smem + warp * (route_bytes(n_expert) + cuda_round_up(n_expert * 4, 16));
-        float   *logits = reinterpret_cast<float *>(room + route_bytes(n_expert));
-        router_get(a, tag, warp, logits, lane);
-        route_row(a.route, logits, chosen + warp * a.route.n_used * 2, reinterpret_cast<float *>(room), lane);
-    }
-    copies_may_follow();
-    __syncthreads();
-    if (blockIdx.x == 0) { /* for others */
-        if ((int)threadIdx.x < a.route.n_used * 2 * (int)a.route.rows) a.route.out[threadIdx.x] = chosen[threadIdx.x];
-        if (threadIdx.x == 0) *reinterpret_cast<volatile uint64_t *>(a.words) = tag;
-        __threadfence();
-        __syncthreads();
-    }
-    launch_next(); /* now, so that whoever begins finds the choice made */
-}
-
-/*
  * A unit of gate and up is 16 columns of one row of the result (row r: token r / n_used, choice r % n_used). A team of
  * four warps makes it: each has one of the two matrices and half of the slices, whose tiles lie one behind the other.
  * Blocks stay for several units and copy ahead across their borders.
  */
-template <class T, bool ROUTED>
-static __global__ __launch_bounds__(768, 1) void experts_up_kernel(const experts_args g) {
+template <class T> static __global__ __launch_bounds__(768, 1) void experts_up_kernel(const experts_args g) {
     extern __shared__ __align__(128) uint8_t smem[]; /* rings, then rows */
     __shared__ float                         part[UP_TEAMS][2][2][CUDA_SLICES_MAX][16];
-    __shared__ float                         choice[ROUTED ? UP_ROWS * 2 : 1], powers[CUDA_EXPERTS_TOKENS];
     __shared__ __align__(16) uint8_t scratch[UP_WARPS][T::SCRATCH ? T::SCRATCH : 16];
     __shared__ __align__(8) uint64_t bars[UP_WARPS][RING_STAGES];
     const cuda_experts              &a = g.a;
@@ -106,15 +65,9 @@ static __global__ __launch_bounds__(768, 1) void experts_up_kernel(const experts
     uint8_t     *x16 = smem + UP_WARPS * g.stages * T::BYTES;
     tile_ring<T> ring;
     ring.init(smem + warp * g.stages * T::BYTES, bars[warp], g.stages, lane);
-    if constexpr (ROUTED) {
-        up_choice(g, smem, x16, powers, choice);
-    } else {
-        launch_wait();
-        launch_next();
-    }
-    const float *chosen = ROUTED ? choice : a.chosen;
-    const int    mats = id_at<ROUTED>(chosen, min(lane, rows - 1)),
-              mats2 = id_at<ROUTED>(chosen, min(lane + 32, rows - 1));
+    launch_wait();
+    launch_next(); /* now, so that whoever begins finds the choice made */
+    const int mats = chosen_at(a.chosen, min(lane, rows - 1)), mats2 = chosen_at(a.chosen, min(lane + 32, rows - 1));
     auto mat_of = [&](int unit) {
         const int r = unit / g.tiles;
         return __shfl_sync(0xffffffffu, r < 32 ? mats : mats2, r % 32);
@@ -132,10 +85,9 @@ static __global__ __launch_bounds__(768, 1) void experts_up_kernel(const experts
         in_at += T::BYTES, in_left--;
     };
     for (int i = 0; i < g.stages; i++) fill(i);
-    if constexpr (!ROUTED) up_rows(g, x16);
-    const float by =
-        ROUTED ? powers[min(lane, a.n_tok - 1)] : a.rows16.scale[min(lane, a.n_tok - 1)]; /* of token `lane` */
-    if constexpr (!ROUTED) __syncthreads();
+    up_rows(g, x16);
+    const float by = a.rows16.scale[min(lane, a.n_tok - 1)]; /* of token `lane` */
+    __syncthreads();
     int turn = 0;
     for (int unit = first; unit < units; unit += step, turn ^= 1) {
         const int      r = unit / g.tiles, tile = unit % g.tiles, token = r / a.n_used;
@@ -337,11 +289,9 @@ template <class T> static int up_stages() {
 template <class T> static int start_up(experts_args &g, cuda_stream s, err *e) {
     const int64_t units = (int64_t)g.a.n_tok * g.a.n_used * g.tiles, most = multiprocessors();
     g.stages = up_stages<T>();
-    cuda_shape shape = { (unsigned)(units < most ? units : most), UP_WARPS * 32, 1,
-                         (size_t)UP_WARPS * g.stages * T::BYTES + (size_t)g.cols_pad * 2 * g.a.n_tok, true };
-    if (!g.router.each) return cuda_launch(experts_up_kernel<T, false>, shape, s, e, g);
-    shape.blocks = (unsigned)most;
-    return cuda_launch(experts_up_kernel<T, true>, shape, s, e, g);
+    const cuda_shape shape = { (unsigned)(units < most ? units : most), UP_WARPS * 32, 1,
+                               (size_t)UP_WARPS * g.stages * T::BYTES + (size_t)g.cols_pad * 2 * g.a.n_tok, true };
+    return cuda_launch(experts_up_kernel<T>, shape, s, e, g);
 }
 
 template <class T> static int start(experts_args &g, cuda_stream s, err *e) {
@@ -354,13 +304,12 @@ template <class T> static int start(experts_args &g, cuda_stream s, err *e) {
     return cuda_launch(experts_down_kernel<T>, shape, s, e, g);
 }
 
-static int start_any(const cuda_experts *a, const router_args *r, cuda_stream s, err *e) {
+int cuda_op_experts(const cuda_experts *a, cuda_stream s, err *e) {
     const cuda_weight   w = { a->type, a->rows, a->cols, NULL, 0 };
     const product_shape p = product_shape_of(&w);
     experts_args        g = {};
     if (a->n_tok == 0) return 0;
     g.a = *a;
-    if (r) g.router = *r;
     g.n_kt = (int)((a->cols + p.tile_cols - 1) / p.tile_cols);
     g.slice_kt = (int)(p.slice_cols / p.tile_cols);
     g.live = (g.n_kt + g.slice_kt - 1) / g.slice_kt;
@@ -375,28 +324,4 @@ static int start_any(const cuda_experts *a, const router_args *r, cuda_stream s,
     case TENSOR_Q6_K: return start<unpack_q6_k>(g, s, e);
     default: return err_set(e, ERR_UNSUPPORTED, "CUDA: no experts with weights of type %d", (int)a->type);
     }
-}
-
-int cuda_op_experts(const cuda_experts *a, cuda_stream s, err *e) { return start_any(a, NULL, s, e); }
-
-/* ---- the choice in front of gate and up ---- */
-
-size_t cuda_router_words(int n_expert) { return (1 + (size_t)CUDA_EXPERTS_TOKENS * n_expert) * sizeof(uint64_t); }
-
-static int experts_each(int n_expert) { return (n_expert + multiprocessors() - 1) / multiprocessors(); }
-
-/* Blocks wait for each other, so that all of them must be on the device at once: one per multiprocessor. What the choice
- * needs of shared memory lies where the rings are later. */
-bool cuda_can_routed(const cuda_router *r, const cuda_experts *a) {
-    const int     n_expert = r->route.n_expert;
-    const int64_t rows = (experts_each(n_expert) + r->route.rows) * r->cols * (int64_t)sizeof(float),
-                  room = r->route.rows * ((int64_t)route_bytes(n_expert) + cuda_round_up(n_expert * 4, 16));
-    return cuda_can_start_early() && cuda_can_router(r->cols, n_expert, r->route.rows) && a->up &&
-           a->n_tok == r->route.rows && a->n_used == r->route.n_used && a->cols == r->cols &&
-           a->chosen == r->route.out && (rows > room ? rows : room) <= UP_RING_LEAST;
-}
-
-int cuda_op_routed(const cuda_router *r, const cuda_experts *a, cuda_stream s, err *e) {
-    const router_args g = { *r, rows_args_of(&r->rows16, r->normed, r->cols), experts_each(r->route.n_expert) };
-    return start_any(a, &g, s, e);
 }

@@ -277,13 +277,12 @@ typedef struct cuda_router {
     const float *x, *norm_w; /* norm_w NULL: none */
     float        eps;
     float       *normed; /* in f32, */
-    cuda_rows    rows16; /* and in 16 bits; with experts normed may be NULL: neither is left to others */
+    cuda_rows    rows16; /* and in 16 bits */
     const float *w, *bias;
     float       *logits;
     unsigned    *count; /* zero; zero again afterwards */
     cuda_route   route; /* of logits; rows: at most CUDA_EXPERTS_TOKENS */
     int64_t      cols;
-    void        *words; /* with experts: cuda_router_words(...) bytes, zero at first; logits and count are not used */
 } cuda_router;
 bool cuda_can_router(int64_t cols, int n_expert, int64_t rows);
 int  cuda_op_router(const cuda_router *a, cuda_stream s, err *e);
@@ -333,11 +332,6 @@ typedef struct cuda_experts {
 } cuda_experts;
 bool cuda_can_experts(tensor_type type, int64_t cols, int n_tok, int n_used);
 int  cuda_op_experts(const cuda_experts *a, cuda_stream s, err *e);
-/* The router and gate, up and the gated unit of what it chose as one kernel: a->chosen is r->route.out, a->rows16 is not
- * used. */
-size_t cuda_router_words(int n_expert);
-bool   cuda_can_routed(const cuda_router *r, const cuda_experts *a);
-int    cuda_op_routed(const cuda_router *r, const cuda_experts *a, cuda_stream s, err *e);
 
 /* The experts of many tokens (experts_many.cu), rows sorted into items of item_rows, 8, 16 or 32: how many are best. */
 typedef struct cuda_many_experts {

@@ -31,8 +31,8 @@ typedef struct cuda_packed {
 void cuda_packed_init(cuda_packed *p, const kv_layout *l); /* the tables */
 
 /* Rows of k and v to their places. Latent layers (v_in_k): k has the first n_first values of a row, v the others. */
-int cuda_packed_store(const cuda_packed *p, const float *k, int n_first, const float *v, const cuda_batch *b, cuda_stream s,
-                      err *e);
+int cuda_packed_store(const cuda_packed *p, const float *k, int n_first, const float *v, const cuda_batch *b,
+                      cuda_stream s, err *e);
 
 /* The pages of the batch's sequences, up to `positions` of each, as f16 rows in `to` (its pages have the same numbers). */
 int cuda_packed_open(const cuda_packed *p, const cuda_pages *to, int positions, const cuda_batch *b, cuda_stream s,

@@ -54,13 +54,6 @@ template <class T> struct tile_ring {
     }
 };
 
-/* What this thread read and wrote in shared memory comes before bulk copies that follow a barrier. */
-__device__ static inline void copies_may_follow() {
-#ifdef CUDA_HOPPER
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
-}
-
 /* One tile times NT * 8 rows of shared memory, [block of 64 columns][row] of an image whose first row has number 0. */
 template <class T, int NT>
 __device__ static inline void tile_multiply(float acc[NT][4], const uint8_t *tile, uint8_t *scratch, uint32_t x,
