@@ -108,7 +108,10 @@ static int listen(trials *x, size_t i, err *e) {
     target_matrix *m = &x->s->m[i];
     double         at[ANCHORS], heard[ANCHORS], bpw = x->s->o->target_bpw;
     int            anchor[ANCHORS] = { not_above(m, bpw - 1), not_above(m, bpw) }, rc = 0;
-    if (anchor[1] == anchor[0]) anchor[1] = anchor[0] + 1;
+    if (anchor[1] == anchor[0] && anchor[0] + 1 < m->n)
+        anchor[1]++;
+    else if (anchor[1] == anchor[0])
+        anchor[0]--;
     for (int a = 0; a < ANCHORS && rc == 0; a++) {
         double kl = 0;
         rc = put(x, i, anchor[a], e);
@@ -126,7 +129,7 @@ static int listen(trials *x, size_t i, err *e) {
 /* Tries the choices that are made. */
 static int rival(trials *x, err *e) {
     target_search *s = x->s;
-    double         kl;
+    double         kl = INFINITY;
     int            rc = 0;
     for (size_t i = 0; i < s->n && rc == 0; i++) rc = put(x, i, s->m[i].is, e);
     if (rc == 0) rc = ask(x, &kl, e);

@@ -76,6 +76,12 @@ with tempfile.TemporaryDirectory() as folder:
         if not 4.4 < plan["bits_per_weight"] <= 4.6:
             failures.append(f"--target-bpw 4.6 gives {plan['bits_per_weight']}")
         damage.append(json.loads(run("compare", DRAFT, small, "--text", text, "--documents", "--json"))["kl_mean"])
+    few = os.path.join(folder, "few.txt")
+    with open(few, "w") as f:
+        f.write("More bits than the largest type has.")
+    plan = json.loads(run("quantize", DRAFT, small, "--target-bpw", "12", "--json", "--text", few))
+    if plan["bits_per_weight"] > 12:
+        failures.append(f"--target-bpw 12 gives {plan['bits_per_weight']}")
     if damage[1] > 1.05 * damage[0]:  # the judge also sees the last prediction, and unlikely tokens as one
         failures.append(f"types chosen with the text: {damage[1]}; guessed: {damage[0]}")
 
