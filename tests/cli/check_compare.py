@@ -82,6 +82,9 @@ with tempfile.TemporaryDirectory() as folder:
     plan = json.loads(run("quantize", DRAFT, small, "--target-bpw", "12", "--json", "--text", few))
     if plan["bits_per_weight"] > 12:
         failures.append(f"--target-bpw 12 gives {plan['bits_per_weight']}")
+    lonely = subprocess.run([HEARTH, "quantize", DRAFT, small, "Q4_K", "--documents"], capture_output=True, text=True)
+    if lonely.returncode == 0 or "is for --text" not in lonely.stderr:
+        failures.append("--documents without a text is not refused")
     if damage[1] > 1.05 * damage[0]:  # the judge also sees the last prediction, and unlikely tokens as one
         failures.append(f"types chosen with the text: {damage[1]}; guessed: {damage[0]}")
 

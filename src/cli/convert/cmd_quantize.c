@@ -64,6 +64,8 @@ static int read_request(request *q, const cli_args *a, err *e) {
     if (rc == 0) rc = read_overrides(q, a, e);
     if (rc == 0 && cli_string(a, "text", NULL) && !(q->o.target_bpw > 0))
         rc = err_set(e, ERR_ARG, "--text is for --target-bpw");
+    if (rc == 0 && cli_flag(a, "documents") && !cli_string(a, "text", NULL))
+        rc = err_set(e, ERR_ARG, "--documents is for --text");
     q->o.pure = cli_flag(a, "pure");
     q->o.write.path = cli_arg(a, 1);
     q->o.write.keep = cli_flag(a, "keep");
