@@ -6,7 +6,7 @@ size_t attn_scratch_bytes(const kv_layout *l, int n_head) {
     const size_t k = (size_t)l->k_dim, v = (size_t)l->v_dim;
     const size_t rotated = l->k_block ? k : 0;
     const size_t scales = (size_t)kv_k_groups(l) + (1 + (size_t)ATTN_TILE_LANES) * (size_t)kv_v_groups(l);
-    const size_t floats = (k + v + scales) * ATTN_CHUNK + (size_t)ATTN_LANES * (ATTN_CHUNK + v + rotated);
+    const size_t floats = (k + v + scales + 1) * ATTN_CHUNK + (size_t)ATTN_LANES * (ATTN_CHUNK + v + rotated);
     return (floats * sizeof(float) + 63) / 64 * 64;
 }
 

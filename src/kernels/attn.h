@@ -19,7 +19,8 @@
  *   Page types with scales keep numbers n and a scale for each group of dimensions. There the chain of a score runs over
  *   the numbers of one group, and the groups' sums are put together in order: the first sum times its scale, then
  *   fma(sum, scale, before). Of values, o[d] = sum over j of (p[j] scale[j]) n[j][d], the product of p and scale rounded.
- *   AVX2 rounds q and these products to 16 bits and adds up whole numbers instead (cpu/impl/attn_whole.h).
+ *   AVX-512 and AVX2 round q and these products to 8 or 16 bits and add up whole numbers instead (cpu/impl/attn_quads.h,
+ *   cpu/impl/attn_whole.h).
  *
  *   Chunks are folded in order into (M, L, O), starting from (-inf, 0, 0):
  *

@@ -161,16 +161,21 @@ static double dot(const float *a, const float *b, int n, double *magnitude) {
     return s[0] + s[1] + (s[2] + s[3]);
 }
 
-/* Whether a side is read in whole numbers (impl/attn_whole.h): the query and the factors of values are rounded to 16 bits. */
+/* Whether a side is read in whole numbers (impl/attn_quads.h, impl/attn_whole.h): then queries and factors of values are rounded. */
 static bool whole(const check *c, const kv_layout *l, kv_type type, int dim) {
-    const bool set = (c->cpu & CPU_AVX2) && !(c->cpu & CPU_AVX512);
-    return set && kv_type_get((int)type)->scaled && dim % KV_GROUP == 0 && !l->v_in_k;
+    return (c->cpu & CPU_AVX2) && kv_type_get((int)type)->scaled && dim % KV_GROUP == 0 && !l->v_in_k;
+}
+
+/* The largest number that a query is rounded to there. */
+static double whole_most(const check *c, kv_type type) {
+    const bool bytes = (c->cpu & CPU_AVX512) || type == KV_Q5_0 || type == KV_Q4_0;
+    return bytes && type != KV_Q8_0 ? 127 : 32639;
 }
 
 /*
  * One row and head in double; returns the error bound. In whole numbers it has five deviations of two roundings more: those of
- * a query by half of 1 / 32767 of its largest dimension, which is five times the mean square at most, and those of 64
- * factors by as much of the largest, where values have a third of their largest as mean square.
+ * a query by half of 1 / whole_most of its largest dimension, which is five times the mean square at most, and those of 64
+ * factors by half of 1 / 32639 of the largest, where values have a third of their largest as mean square.
  */
 static double reference(const check *c, const scene *s, const data *d, int row, int head, int64_t lo, int64_t hi,
                         double *out) {
@@ -178,8 +183,9 @@ static double reference(const check *c, const scene *s, const data *d, int row, 
     const int        kvh = head / (s->n_head / l->n_kv);
     const float     *q = d->q + ((size_t)row * (size_t)s->n_head + (size_t)head) * (size_t)l->k_dim;
     const double     scale = 1.0 / sqrt((double)l->k_dim);
-    const double     round = 5 / 32767.0 / sqrt(12), whole_k = whole(c, l, l->k_type, l->k_dim) ? 5 * round : 0;
-    const double     whole_v = whole(c, l, l->v_type, l->v_dim) ? 8 * round / 3 : 0;
+    const double     round = 5 / sqrt(12), most = whole_most(c, l->k_type);
+    const double     whole_k = whole(c, l, l->k_type, l->k_dim) ? 5 * round / most : 0;
+    const double     whole_v = whole(c, l, l->v_type, l->v_dim) ? 8 * round / 32639 / 3 : 0;
     double           m = -INFINITY, sum = 0, vmax = 0, s_err = 0, *x = alloc((size_t)(hi + 1) * sizeof *x), qq;
     dot(q, q, l->k_dim, &qq);
     for (int64_t j = lo; j < hi; j++) {

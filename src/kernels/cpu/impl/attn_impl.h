@@ -13,15 +13,9 @@
 #include <math.h>
 #include <string.h>
 
-#if defined(__clang__)
-#define UNROLL _Pragma("unroll")
-#define UNROLL16 _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 8")
-#define UNROLL16 _Pragma("GCC unroll 16")
-#endif
-
 enum { MR = VREGS >= 32 ? ATTN_TILE_LANES : 4, NR = VREGS >= 32 ? 4 : 3, CHUNK = ATTN_CHUNK };
+
+#include "kernels/cpu/impl/attn_where.h"
 
 typedef struct attn_block {
     const attn_args *a;
@@ -32,15 +26,17 @@ typedef struct attn_block {
     int64_t          lo[ATTN_LANES], hi[ATTN_LANES]; /* positions the lane sees */
     float           *k, *v, *s;                      /* chunk in f32; scores [lane][CHUNK] */
     float           *ks, *vs;                        /* scales of the chunk: [groups][CHUNK] */
-    float           *p;                              /* probabilities times scales of V: [MR][groups][CHUNK] */
-    const float     *read_k, *read_v;                /* these, or a page that is such a chunk */
-    float           *o;                              /* [lane][v_dim] */
-    float           *rotated;                        /* queries of rotated keys: [lane][k_dim] */
-    const int32_t   *qi[ATTN_LANES];                 /* or in whole numbers (attn_whole.h), and what brings them back */
-    float            qf[ATTN_LANES];
-    int64_t          chunk;  /* that runs now, ... */
-    bool             single; /* ... all of it in one tile */
-    float            m[ATTN_LANES], l[ATTN_LANES];
+    float           *p;               /* probabilities times scales of V: [MR][groups][CHUNK], and CHUNK more */
+    const float     *read_k, *read_v; /* these, or a page that is such a chunk */
+    float           *o;               /* [lane][v_dim] */
+    float           *rotated;         /* queries of rotated keys: [lane][k_dim] */
+    const int32_t   *qi[ATTN_LANES];  /* or in whole numbers (attn_quads.h, attn_whole.h), ... */
+    float            qf[ATTN_LANES];  /* ... and what brings them back */
+    int64_t          chunk;           /* that runs now, ... */
+    bool             single;          /* ... all of it in one tile */
+
+    attn_ahead ahead; /* what is prefetched while it runs */
+    float      m[ATTN_LANES], l[ATTN_LANES];
 } attn_block;
 
 static void block_scratch(attn_block *b, const attn_args *a, void *scratch) {
@@ -55,7 +51,8 @@ static void block_scratch(attn_block *b, const attn_args *a, void *scratch) {
     b->ks = b->o + (size_t)ATTN_LANES * (size_t)l->v_dim;
     b->vs = l->v_in_k ? b->ks : b->ks + (size_t)kv_k_groups(l) * CHUNK;
     b->p = b->ks + (size_t)(kv_k_groups(l) + kv_v_groups(l)) * CHUNK;
-    b->rotated = b->p + (size_t)(ATTN_TILE_LANES * kv_v_groups(l)) * CHUNK;
+    b->rotated = b->p + (size_t)(ATTN_TILE_LANES * kv_v_groups(l) + 1) * CHUNK;
+    ahead_begin(&b->ahead, NULL);
 }
 
 /* V from K in the latent form: slots [j0, j1) of the chunk, transposed. */
@@ -168,24 +165,23 @@ INLINE void softmax_lane(bool whole, const attn_args *a, float *s, const float *
         for (int j = from; j < to; j += VW) {
             vf_store(s + j, vf_mul(cap, vf_tanh(vf_div(vf_mul(vf_load(s + j), scale), cap))));
         }
-    } else {
+    } else if (bias || a->alibi) {
         for (int j = from; j < to; j += VW) vf_store(s + j, vf_mul(vf_load(s + j), scale));
     }
     for (int j = from; bias && j < to; j += VW) vf_store(s + j, vf_add(vf_load(s + j), vf_load(bias + j)));
     if (a->alibi) lean_lane(s, from, to, at, slope);
+    const bool scaled = a->softcap > 0.0f || bias || a->alibi;
     for (int j = from; j < to; j += VW) {
-        const vf x = vf_load(s + j);
+        const vf x = scaled ? vf_load(s + j) : vf_mul(vf_load(s + j), scale);
+        if (!scaled) vf_store(s + j, x);
         top = vf_max(top, whole ? x : vf_sel(vm_range(j0 - j, j1 - j), x, low));
     }
     *m = vf_hmax(top);
     const vf mm = vf_set1(*m == -INFINITY ? 0.0f : *m);
-    for (int j = from; j < to; j += VW) vf_store(s + j, vf_exp(vf_sub(vf_load(s + j), mm)));
     for (int j = from; j < to; j += VW) {
-        vf p = vf_load(s + j);
-        if (!whole) {
-            p = vf_sel(vm_range(j0 - j, j1 - j), p, vf_zero());
-            vf_store(s + j, p);
-        }
+        vf p = vf_exp(vf_sub(vf_load(s + j), mm));
+        if (!whole) p = vf_sel(vm_range(j0 - j, j1 - j), p, vf_zero());
+        vf_store(s + j, p);
         sum = vf_add(sum, p);
     }
     *l = vf_sum(sum);
@@ -334,6 +330,7 @@ static void fold_weights(int n, float *m, float *l, const float *cm, const float
 }
 
 #include "kernels/cpu/impl/attn_direct.h"
+#include "kernels/cpu/impl/attn_quads.h"
 #include "kernels/cpu/impl/attn_whole.h"
 
 static void block_lane(attn_block *b, int row, int head) {
@@ -341,11 +338,11 @@ static void block_lane(attn_block *b, int row, int head) {
     const int        i = b->n++;
     const int        k_dim = a->layout->k_dim, block = a->layout->k_block;
     b->q[i] = a->q + (size_t)row * a->q_stride + (size_t)head * (size_t)k_dim;
-    if (whole_k(a->layout)) {
+    if (quad_k(a->layout) || whole_k(a->layout)) {
         int32_t *n = (int32_t *)(void *)(b->rotated + (size_t)i * (size_t)k_dim);
         float    y[KV_DIM_MAX];
         kv_rotate(b->q[i], k_dim, block, y);
-        b->qf[i] = whole_query(a->layout, y, n);
+        b->qf[i] = (quad_k(a->layout) ? quad_query : whole_query)(a->layout, y, n);
         b->qi[i] = n;
     } else if (block) {
         float *y = b->rotated + (size_t)i * (size_t)k_dim;
@@ -367,8 +364,12 @@ static void block_load(attn_block *b, int64_t c, int64_t p0, int64_t p1) {
         b->read_v = (const float *)(const void *)(base + kv_v_offset(l, b->kv_head));
         return;
     }
-    if (whole_k(l) || whole_v(l)) whole_load(b, (int)(p0 - c * CHUNK), (int)(p1 - c * CHUNK));
-    if (whole_k(l) && whole_v(l)) return;
+    const int  j0 = (int)(p0 - c * CHUNK), j1 = (int)(p1 - c * CHUNK);
+    const bool other_k = quad_k(l) || whole_k(l), other_v = quad_v(l) || whole_v(l);
+    if (quad_k(l)) quad_load_k(b, j0, j1);
+    if (quad_v(l)) quad_load_v(b, j0, j1);
+    if (whole_k(l) || whole_v(l)) whole_load(b, j0, j1);
+    if (other_k && other_v) return;
     for (int64_t page = p0 / l->tokens; page * l->tokens < p1; page++) {
         const uint8_t *base = (const uint8_t *)a->pages[page] + a->page_off;
         /* Positions of this page inside the chunk; K in whole groups of 16 slots. */
@@ -376,7 +377,7 @@ static void block_load(attn_block *b, int64_t c, int64_t p0, int64_t p1) {
         int64_t e = (page + 1) * l->tokens < (c + 1) * CHUNK ? (page + 1) * l->tokens : (c + 1) * CHUNK;
         if (e > (p1 + 15) / 16 * 16) e = (p1 + 15) / 16 * 16;
         if (s < p0 / 16 * 16) s = p0 / 16 * 16;
-        if (!whole_k(l)) {
+        if (!other_k) {
             kv_load_k(l, base + kv_k_offset(l, b->kv_head), (int)(s - page * l->tokens), (int)(e - s),
                       b->k + (s - c * CHUNK), b->ks + (s - c * CHUNK), CHUNK);
         }
@@ -384,7 +385,7 @@ static void block_load(attn_block *b, int64_t c, int64_t p0, int64_t p1) {
         if (s < p0) s = p0;
         if (l->v_in_k) {
             latent_values(b, (int)(s - c * CHUNK), (int)(e - c * CHUNK));
-        } else if (!whole_v(l)) {
+        } else if (!other_v) {
             kv_load_v(l, base + kv_v_offset(l, b->kv_head), (int)(s - page * l->tokens), (int)(e - s),
                       b->v + (s - c * CHUNK) * l->v_dim, b->vs + (s - c * CHUNK), CHUNK);
         }
@@ -407,10 +408,9 @@ static void tile_factors(attn_tile *t, attn_block *b) {
 
 /*
  * mr lanes of chunk c, their numbers in lane[]. part: where each lane's own result goes instead of the fold. w: read
- * the pages directly, next: the chunk to prefetch.
+ * the pages directly.
  */
-static void tile_run(int mr, attn_block *b, const int *lane, int64_t c, float *const *part, const attn_where *w,
-                     const attn_where *next) {
+static void tile_run(int mr, attn_block *b, const int *lane, int64_t c, float *const *part, const attn_where *w) {
     const attn_args *a = b->a;
     const int        k_dim = a->layout->k_dim, v_dim = a->layout->v_dim;
     int64_t          from = CHUNK, to = 0;
@@ -430,10 +430,12 @@ static void tile_run(int mr, attn_block *b, const int *lane, int64_t c, float *c
         if (t.j0[r] < from) from = t.j0[r];
         if (t.j1[r] > to) to = t.j1[r];
     }
-    if (w) {
-        direct_scores(&t, a->layout->k_type, w, next, k_dim);
+    if (quad_k(a->layout)) {
+        quad_scores(&t, b, (int)from, (int)to);
+    } else if (w) {
+        direct_scores(&t, a->layout->k_type, w, &b->ahead, k_dim);
     } else if (whole_k(a->layout)) {
-        whole_scores(&t, b, (int)from, (int)to, next);
+        whole_scores(&t, b, (int)from, (int)to);
     } else {
         tile_scores(&t, b->read_k, k_dim, (int)from / VW * VW, (int)(to + VW - 1) / VW * VW);
     }
@@ -456,33 +458,43 @@ static void tile_run(int mr, attn_block *b, const int *lane, int64_t c, float *c
             b->l[lane[r]] = l[r];
         }
     }
+    if (quad_v(a->layout)) {
+        quad_values(&t, b, (int)from, (int)to);
+        return;
+    }
     if (whole_v(a->layout)) {
-        whole_values(&t, b, (int)from, (int)to, next);
+        whole_values(&t, b, (int)from, (int)to);
         return;
     }
     tile_factors(&t, b);
     if (w) {
-        direct_values(&t, a->layout->v_type, w, next, v_dim);
+        direct_values(&t, a->layout->v_type, w, &b->ahead, v_dim);
     } else {
         tile_values(&t, b->read_v, v_dim);
     }
 }
 
-/* Few lanes that see the whole chunk: no conversion. False: not that case. */
+/* Few lanes that see the whole chunk: no conversion, but of a side that is read in bytes. False: not that case. */
 static bool block_direct(attn_block *b, const int *lane, int n, int64_t c, int64_t last, float *const *part) {
-    attn_where w, next, *ahead = NULL;
-    if (n > DIRECT_LANES || !direct_fits(b->a->layout) || whole_k(b->a->layout) || whole_v(b->a->layout)) return false;
+    const kv_layout *l = b->a->layout;
+    attn_where       w, next, *ahead = NULL;
+    if (n > DIRECT_LANES || !direct_fits(l) || (quad_k(l) && quad_v(l))) return false;
+    if (!(quad_k(l) || direct_type(l->k_type)) || !(quad_v(l) || direct_type(l->v_type))) return false;
     for (int i = 0; i < n; i++) {
         if (b->lo[lane[i]] > c * CHUNK || b->hi[lane[i]] < (c + 1) * CHUNK) return false;
     }
     where_chunk(b->a, b->kv_head, c, &w);
     if (c < last) where_chunk(b->a, b->kv_head, c + 1, &next), ahead = &next;
-    for (int g = 0; kv_scaled(b->a->layout->v_type) && g < GROUPS; g++) {
+    b->chunk = c;
+    ahead_begin(&b->ahead, ahead);
+    if (quad_k(l)) quad_load_k(b, 0, CHUNK);
+    if (quad_v(l)) quad_load_v(b, 0, CHUNK);
+    for (int g = 0; kv_scaled(l->v_type) && !quad_v(l) && g < GROUPS; g++) {
         kv_load_v_scales(w.vs[g], 16, (int)w.v_groups, b->vs + 16 * g, CHUNK);
     }
     int i = 0;
-    for (; i + 4 <= n; i += 4) tile_run(4, b, lane + i, c, part, &w, i ? NULL : ahead);
-    for (; i < n; i++) tile_run(1, b, lane + i, c, part, &w, i ? NULL : ahead);
+    for (; i + 4 <= n; i += 4) tile_run(4, b, lane + i, c, part, &w);
+    for (; i < n; i++) tile_run(1, b, lane + i, c, part, &w);
     return true;
 }
 
@@ -503,14 +515,15 @@ static void block_chunk(attn_block *b, int64_t c, int64_t last, float *const *pa
     if (block_direct(b, lane, n, c, last, part)) return;
     b->chunk = c;
     b->single = n == MR || n <= 2;
-    block_load(b, c, p0, p1);
-    if (n <= DIRECT_LANES && c < last && whole_k(b->a->layout))
+    if (n <= DIRECT_LANES && c < last && (quad_k(b->a->layout) || whole_k(b->a->layout)))
         where_chunk(b->a, b->kv_head, c + 1, &next), ahead = &next;
+    ahead_begin(&b->ahead, ahead);
+    block_load(b, c, p0, p1);
     int i = 0;
-    for (; i + MR <= n; i += MR) tile_run(MR, b, lane + i, c, part, NULL, i ? NULL : ahead);
-    if (i + 4 <= n) tile_run(4, b, lane + i, c, part, NULL, NULL), i += 4;
-    if (i + 2 <= n) tile_run(2, b, lane + i, c, part, NULL, NULL), i += 2;
-    for (; i < n; i++) tile_run(1, b, lane + i, c, part, NULL, NULL);
+    for (; i + MR <= n; i += MR) tile_run(MR, b, lane + i, c, part, NULL);
+    if (i + 4 <= n) tile_run(4, b, lane + i, c, part, NULL), i += 4;
+    if (i + 2 <= n) tile_run(2, b, lane + i, c, part, NULL), i += 2;
+    for (; i < n; i++) tile_run(1, b, lane + i, c, part, NULL);
 }
 
 /* O / L, with the sink in the sum, rotated back. */
@@ -601,22 +614,36 @@ static void VFN(attn_combine)(const attn_args *a, int row, int head0, int head1,
     const int    v_dim = a->layout->v_dim;
     const size_t stride = attn_part_floats(v_dim);
     int64_t      lo, hi;
-    float        o[KV_DIM_MAX];
+    float        o[MR][KV_DIM_MAX];
     attn_row_range(a, row, &lo, &hi);
-    for (int h = head0; h < head1; h++) {
-        float m = -INFINITY, l = 0.0f;
-        memset(o, 0, (size_t)v_dim * sizeof(float));
+    for (int h0 = head0, n; h0 < head1; h0 += n) { /* heads side by side: an exponential takes long, eight no longer */
+        float m[MR], l[MR], cm[MR], cl[MR], wa[MR], wb[MR];
+        n = head1 - h0 < MR ? head1 - h0 : MR;
+        for (int i = 0; i < n; i++) {
+            m[i] = -INFINITY;
+            l[i] = 0.0f;
+            memset(o[i], 0, (size_t)v_dim * sizeof(float));
+        }
         for (int64_t c = lo / CHUNK; lo < hi && c <= (hi - 1) / CHUNK; c++) {
-            const float *p = part + (size_t)((int64_t)h * part_chunks + (c - part_first)) * stride;
-            float        wa, wb;
-            fold_weights(1, &m, &l, p + v_dim, p + v_dim + 1, &wa, &wb);
-            const vf a4 = vf_set1(wa), b4 = vf_set1(wb);
-            for (int d = 0; d < v_dim; d += VW) {
-                const vf x = vf_mul(vf_loadn(p + d, v_dim - d), b4);
-                vf_storen(o + d, vf_fma(vf_loadn(o + d, v_dim - d), a4, x), v_dim - d);
+            const float *p[MR];
+            for (int i = 0; i < n; i++) {
+                p[i] = part + (size_t)((int64_t)(h0 + i) * part_chunks + (c - part_first)) * stride;
+                cm[i] = p[i][v_dim];
+                cl[i] = p[i][v_dim + 1];
+            }
+            fold_weights(n, m, l, cm, cl, wa, wb);
+            for (int i = 0; i < n; i++) {
+                const vf a4 = vf_set1(wa[i]), b4 = vf_set1(wb[i]);
+                for (int d = 0; d < v_dim; d += VW) {
+                    const vf x = vf_mul(vf_loadn(p[i] + d, v_dim - d), b4);
+                    vf_storen(o[i] + d, vf_fma(vf_loadn(o[i] + d, v_dim - d), a4, x), v_dim - d);
+                }
             }
         }
-        lane_finish(a, h, o, m, l, a->out + (size_t)row * a->out_stride + (size_t)h * (size_t)v_dim);
+        for (int i = 0; i < n; i++) {
+            lane_finish(a, h0 + i, o[i], m[i], l[i],
+                        a->out + (size_t)row * a->out_stride + (size_t)(h0 + i) * (size_t)v_dim);
+        }
     }
 }
 

@@ -13,7 +13,7 @@
  * its largest value costs a twentieth of what keys rounded to f16 cost; rounding the factors costs less than values
  * rounded to f16 do.
  *
- * A chunk becomes pairs of 32 bits with two unsigned numbers: stored ones plus whole_zero, for which the sums make up in their
+ * A chunk becomes pairs of 32 bits with two unsigned numbers: stored ones plus WHOLE_ZERO, for which the sums make up in their
  * first term. Of K two dimensions of a position are a pair, [CHUNK / 32][k_dim / 2][32 positions], of V two positions of a
  * dimension, [v_dim / 32][CHUNK / 2][32 dimensions]. The 32 lie in four vectors: the first four of both halves, the next
  * four, and so on (vb_pairs); tiles of two vectors hold eight of the first sixteen and eight of the others.
@@ -34,10 +34,14 @@ enum { WHOLE_MOST = 32767 };
 /* Largest values below this count as zero: their inverse is out of range, and what they add is nothing. */
 #define WHOLE_LEAST 0x1p-100f
 
-INLINE int whole_zero(kv_type type) { return type == KV_Q5_0 ? 16 : type == KV_Q4_0 ? 8 : 128; }
+enum { WHOLE_ZERO = 128 };
 
-static bool whole_k(const kv_layout *l) { return kv_scaled(l->k_type) && !l->v_in_k && l->k_dim % KV_GROUP == 0; }
-static bool whole_v(const kv_layout *l) { return kv_scaled(l->v_type) && !l->v_in_k && l->v_dim % KV_GROUP == 0; }
+static bool whole_k(const kv_layout *l) {
+    return kv_scaled(l->k_type) && !quad_k(l) && !l->v_in_k && l->k_dim % KV_GROUP == 0;
+}
+static bool whole_v(const kv_layout *l) {
+    return kv_scaled(l->v_type) && !quad_v(l) && !l->v_in_k && l->v_dim % KV_GROUP == 0;
+}
 
 /* n numbers, a multiple of 2 VW, each the product of x and y, rounded; returned is their sum. */
 INLINE int32_t whole_round(const float *x, const float *y, int n, int16_t *to) {
@@ -63,7 +67,7 @@ static float whole_query(const kv_layout *l, const float *q, int32_t *to) {
     const float most = vf_hmax(top);
     for (int i = 0; i < l->k_group; i++) by[i] = most < WHOLE_LEAST ? 0.0f : (float)WHOLE_MOST / most;
     for (int d = 0; d < l->k_dim; d += l->k_group) {
-        to[l->k_dim / 2 + d / l->k_group] = -whole_zero(l->k_type) * whole_round(q + d, by, l->k_group, n + d);
+        to[l->k_dim / 2 + d / l->k_group] = -WHOLE_ZERO * whole_round(q + d, by, l->k_group, n + d);
     }
     return most * (1.0f / (float)WHOLE_MOST) + vf_sum(bad); /* a query that is not finite has no scores */
 }
@@ -84,22 +88,16 @@ INLINE vbytes whole_k_number(kv_type type, const uint8_t *p, const uint8_t *p2, 
         return vb_pick(code, vb_or(vb_and(x, 7 >> (by - 5)), vb_and(next, 7 & 7 << (8 - by))));
     }
     const vbytes x = vb_two(p + (size_t)(e / 2) * row, p2 + (size_t)(e / 2) * row);
-    const vbytes n = vb_and(e % 2 ? vb_shr(x, 4) : x, 15);
-    if (type == KV_TQ4) return vb_pick(code, n);
-    if (type == KV_Q4_0) return n;
-    const vbytes fifth = vb_two(p + 4 * row, p2 + 4 * row);
-    return vb_or(n, vb_and(e < 4 ? vb_shl(fifth, 4 - e) : vb_shr(fifth, e - 4), 16));
+    return vb_pick(code, vb_and(e % 2 ? vb_shr(x, 4) : x, 15));
 }
 
 /* 32 dimensions of V. */
 INLINE vbytes whole_v_numbers(kv_type type, const uint8_t *p, vbytes code) {
     switch (type) {
-    case KV_Q8_0: return vb_flip(vb_bytes(p));
-    case KV_Q5_0: return vb_or(vb_nibs(p), vb_fifths(p + 16));
-    case KV_Q4_0: return vb_nibs(p);
-    case KV_TQ4: return vb_pick(code, vb_nibs(p));
-    case KV_TQ3: return vb_pick(code, vb_thirds(p));
-    default: return vb_pick(code, vb_crumbs(p));
+    case KV_Q8_0: return vb_flip(vb_load(p));
+    case KV_TQ4: return vb_pick(code, b32_nibs(p));
+    case KV_TQ3: return vb_pick(code, b32_thirds(p));
+    default: return vb_pick(code, b32_crumbs(p));
     }
 }
 
@@ -131,8 +129,6 @@ INLINE void whole_open_v(kv_type type, const kv_layout *l, const uint8_t *p, int
 static void whole_load_k(const kv_layout *l, const uint8_t *p, const uint8_t *p2, int32_t *to) {
     switch (l->k_type) {
     case KV_Q8_0: whole_open_k(KV_Q8_0, l, p, p2, to); return;
-    case KV_Q5_0: whole_open_k(KV_Q5_0, l, p, p2, to); return;
-    case KV_Q4_0: whole_open_k(KV_Q4_0, l, p, p2, to); return;
     case KV_TQ4: whole_open_k(KV_TQ4, l, p, p2, to); return;
     case KV_TQ3: whole_open_k(KV_TQ3, l, p, p2, to); return;
     default: whole_open_k(KV_TQ2, l, p, p2, to); return;
@@ -142,8 +138,6 @@ static void whole_load_k(const kv_layout *l, const uint8_t *p, const uint8_t *p2
 static void whole_load_v(const kv_layout *l, const uint8_t *p, int n, int d0, int d1, int32_t *to) {
     switch (l->v_type) {
     case KV_Q8_0: whole_open_v(KV_Q8_0, l, p, n, d0, d1, to); return;
-    case KV_Q5_0: whole_open_v(KV_Q5_0, l, p, n, d0, d1, to); return;
-    case KV_Q4_0: whole_open_v(KV_Q4_0, l, p, n, d0, d1, to); return;
     case KV_TQ4: whole_open_v(KV_TQ4, l, p, n, d0, d1, to); return;
     case KV_TQ3: whole_open_v(KV_TQ3, l, p, n, d0, d1, to); return;
     default: whole_open_v(KV_TQ2, l, p, n, d0, d1, to); return;
@@ -229,10 +223,9 @@ static void whole_load(attn_block *b, int j0, int j1) {
 }
 
 /* Scores of mr lanes against sixteen positions, eight from j on and eight from j + 16 on; k: of the 32 positions. */
-INLINE void whole_score_tile(int mr, const attn_tile *t, const int32_t *k, int k_dim, int j, const attn_where *next) {
-    const int    runs = k_dim / KV_GROUP, parts = CHUNK / 16 * runs, at = j / 32 * 32 + j % 32 * 2;
+INLINE void whole_score_tile(int mr, const attn_tile *t, const int32_t *k, int k_dim, int j, attn_ahead *ahead) {
+    const int    at = j / 32 * 32 + j % 32 * 2, lines = ahead_share(ahead, 50, CHUNK / 16 * k_dim / KV_GROUP);
     const float *scale = t->ks + at;
-    int          part = at / 16 * runs;
     vf           sum[MR][2];
     k += j % 32 * 2;
     UNROLL for (int r = 0; r < mr; r++) { UNROLL for (int x = 0; x < 2; x++) sum[r][x] = vf_zero(); }
@@ -242,7 +235,7 @@ INLINE void whole_score_tile(int mr, const attn_tile *t, const int32_t *k, int k
             UNROLL for (int x = 0; x < 2; x++) acc[r][x] = vi_set1(t->qi[r][k_dim / 2 + d / t->k_group]);
         }
         for (int d1 = d; d1 < d + t->k_group; d1 += KV_GROUP) {
-            if (next) prefetch_part(next, 0, next->k_bytes, part++, parts);
+            ahead_lines(ahead, lines);
             UNROLL4 for (int i = d1 / 2; i < (d1 + KV_GROUP) / 2; i++) {
                 const vi kv[2] = { vi_load(k + i * 32), vi_load(k + i * 32 + VW) };
                 UNROLL for (int r = 0; r < mr; r++) {
@@ -265,13 +258,13 @@ INLINE void whole_score_tile(int mr, const attn_tile *t, const int32_t *k, int k
 }
 
 /* Positions [from, to) of the chunk, and those beside them that share their vectors. */
-INLINE void whole_score_lanes(int mr, const attn_tile *t, attn_block *b, int from, int to, const attn_where *next) {
+INLINE void whole_score_lanes(int mr, const attn_tile *t, attn_block *b, int from, int to) {
     const int k_dim = b->a->layout->k_dim;
     for (int j = from / 32 * 32; j < to; j += 32) {
         int32_t *k = (int32_t *)(void *)b->k + (b->single ? 0 : j / 32 * (k_dim / 2) * 32);
         if (b->single) whole_open_keys(b, j / 16, from / 16, (to + 15) / 16, k);
-        whole_score_tile(mr, t, k, k_dim, j, next);
-        whole_score_tile(mr, t, k, k_dim, j + 8, next);
+        whole_score_tile(mr, t, k, k_dim, j, &b->ahead);
+        whole_score_tile(mr, t, k, k_dim, j + 8, &b->ahead);
     }
 }
 
@@ -287,7 +280,7 @@ static float whole_factors(const kv_layout *l, const float *p, const float *vs, 
     const vf    by = vf_set1(most < WHOLE_LEAST ? 0.0f : (float)WHOLE_MOST / most);
     for (int j = 0; j < CHUNK; j += VW) vf_store(x + j, vf_mul(vf_load(p + j), by));
     for (int g = 0; g < groups; g++) {
-        to[groups * CHUNK / 2 + g] = -whole_zero(l->v_type) * whole_round(x, vs + g * CHUNK, CHUNK, n + g * CHUNK);
+        to[groups * CHUNK / 2 + g] = -WHOLE_ZERO * whole_round(x, vs + g * CHUNK, CHUNK, n + g * CHUNK);
     }
     return most * (1.0f / (float)WHOLE_MOST);
 }
@@ -295,9 +288,9 @@ static float whole_factors(const kv_layout *l, const float *p, const float *vs, 
 /* Values of mr lanes for sixteen dimensions, eight from d on and eight from d + 16 on, over pairs [from, to) of positions, then
  * the fold; v: of the 32 dimensions. */
 INLINE void whole_value_tile(int mr, const attn_tile *t, const int32_t *v, int v_dim, int d, int from, int to,
-                             const attn_where *next) {
+                             attn_ahead *ahead) {
     const int groups = v_dim / t->v_group, g = d / t->v_group;
-    const int part = (d / 32 * 2 + d % 32 / 8) * GROUPS, parts = v_dim / 16 * GROUPS;
+    const int lines = ahead_share(ahead, 50, v_dim / 16 * (CHUNK / 32));
     vi        acc[MR][2];
     v += d % 32 * 2;
     UNROLL for (int r = 0; r < mr; r++) {
@@ -305,9 +298,7 @@ INLINE void whole_value_tile(int mr, const attn_tile *t, const int32_t *v, int v
     }
     for (int i0 = from; i0 < to; i0 += 16) {
         const int end = i0 + 16 < to ? i0 + 16 : to;
-        for (int i = 0; next && i < 2; i++) {
-            prefetch_part(next, next->k_bytes, next->v_bytes, part + i0 / 8 + i, parts);
-        }
+        ahead_lines(ahead, lines);
         UNROLL4 for (int i = i0; i < end; i++) {
             const vi vv[2] = { vi_load(v + i * 32), vi_load(v + i * 32 + VW) };
             UNROLL for (int r = 0; r < mr; r++) {
@@ -328,34 +319,34 @@ INLINE void whole_value_tile(int mr, const attn_tile *t, const int32_t *v, int v
     }
 }
 
-INLINE void whole_value_lanes(int mr, const attn_tile *t, attn_block *b, int from, int to, const attn_where *next) {
+INLINE void whole_value_lanes(int mr, const attn_tile *t, attn_block *b, int from, int to) {
     const int v_dim = b->a->layout->v_dim;
     for (int d = 0; d < v_dim; d += 32) {
         int32_t *v = (int32_t *)(void *)b->v + (b->single ? 0 : d / 32 * (CHUNK / 2) * 32);
         if (b->single) whole_open_values(b, from, to, d, d + 32, v);
-        whole_value_tile(mr, t, v, v_dim, d, from / 2, (to + 1) / 2, next);
-        whole_value_tile(mr, t, v, v_dim, d + 8, from / 2, (to + 1) / 2, next);
+        whole_value_tile(mr, t, v, v_dim, d, from / 2, (to + 1) / 2, &b->ahead);
+        whole_value_tile(mr, t, v, v_dim, d + 8, from / 2, (to + 1) / 2, &b->ahead);
     }
 }
 
 /* One function per number of lanes. */
 #define WHOLE(n)                                                                                                       \
-    static void whole_score_##n(const attn_tile *t, attn_block *b, int from, int to, const attn_where *next) {         \
-        whole_score_lanes(n, t, b, from, to, next);                                                                    \
+    static void whole_score_##n(const attn_tile *t, attn_block *b, int from, int to) {                                 \
+        whole_score_lanes(n, t, b, from, to);                                                                          \
     }                                                                                                                  \
-    static void whole_value_##n(const attn_tile *t, attn_block *b, int from, int to, const attn_where *next) {         \
-        whole_value_lanes(n, t, b, from, to, next);                                                                    \
+    static void whole_value_##n(const attn_tile *t, attn_block *b, int from, int to) {                                 \
+        whole_value_lanes(n, t, b, from, to);                                                                          \
     }
 WHOLE(1)
 WHOLE(2)
 WHOLE(4)
 
 /* from, to: positions of the chunk that a lane of the tile sees. */
-static void whole_scores(const attn_tile *t, attn_block *b, int from, int to, const attn_where *next) {
-    (t->mr == 4 ? whole_score_4 : t->mr == 2 ? whole_score_2 : whole_score_1)(t, b, from, to, next);
+static void whole_scores(const attn_tile *t, attn_block *b, int from, int to) {
+    (t->mr == 4 ? whole_score_4 : t->mr == 2 ? whole_score_2 : whole_score_1)(t, b, from, to);
 }
 
-static void whole_values(attn_tile *t, attn_block *b, int from, int to, const attn_where *next) {
+static void whole_values(attn_tile *t, attn_block *b, int from, int to) {
     const kv_layout *l = b->a->layout;
     t->v_group = l->v_group;
     for (int r = 0; r < t->mr; r++) {
@@ -365,7 +356,7 @@ static void whole_values(attn_tile *t, attn_block *b, int from, int to, const at
         t->wf[r] = whole_factors(l, t->s[r], b->vs, whole_largest(b), w);
         t->w[r] = w;
     }
-    (t->mr == 4 ? whole_value_4 : t->mr == 2 ? whole_value_2 : whole_value_1)(t, b, from, to, next);
+    (t->mr == 4 ? whole_value_4 : t->mr == 2 ? whole_value_2 : whole_value_1)(t, b, from, to);
 }
 
 #else
@@ -374,12 +365,10 @@ static bool  whole_k(const kv_layout *l) { return (void)l, false; }
 static bool  whole_v(const kv_layout *l) { return (void)l, false; }
 static float whole_query(const kv_layout *l, const float *q, int32_t *to) { return (void)l, (void)q, (void)to, 0.0f; }
 static void  whole_load(attn_block *b, int j0, int j1) { (void)b, (void)j0, (void)j1; }
-static void  whole_scores(const attn_tile *t, attn_block *b, int from, int to, const attn_where *next) {
-     (void)t, (void)b, (void)from, (void)to, (void)next;
+static void  whole_scores(const attn_tile *t, attn_block *b, int from, int to) {
+     (void)t, (void)b, (void)from, (void)to;
 }
-static void whole_values(attn_tile *t, attn_block *b, int from, int to, const attn_where *next) {
-    (void)t, (void)b, (void)from, (void)to, (void)next;
-}
+static void whole_values(attn_tile *t, attn_block *b, int from, int to) { (void)t, (void)b, (void)from, (void)to; }
 
 #endif
 

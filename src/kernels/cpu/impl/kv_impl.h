@@ -8,6 +8,14 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#define UNROLL16 _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 8")
+#define UNROLL16 _Pragma("GCC unroll 16")
+#endif
+
 #include "kernels/cpu/impl/kv_pack.h"
 #include "kernels/cpu/impl/kv_rotate.h"
 
@@ -257,8 +265,17 @@ static void kv_load_v_rest(kv_type type, const uint8_t *row, int d, int dim, flo
 
 /* The scales of n slots of V as f32: group g of slot i at to + g * ld + i. */
 static void kv_load_v_scales(const uint16_t *s, int n, int groups, float *to, int ld) {
-    float  own[KV_BLOCK_MAX * KV_DIM_MAX / KV_GROUP + 16];
-    int    i = 0;
+    float own[KV_BLOCK_MAX * KV_DIM_MAX / KV_GROUP + 16];
+    int   i = 0;
+#ifdef VQUADS
+    for (; groups == 4 && i + VW <= n; i += VW) {
+        vf r[4];
+        vf_load_f16_by4(s + 4 * i, r);
+        UNROLL for (int g = 0; g < 4; g++) vf_store(to + g * ld + i, r[g]);
+    }
+    if (groups == 4 && i == n) return;
+    i = 0;
+#endif
     float *y = groups == 1 ? to : own;
     for (; i + VW <= n * groups; i += VW) vf_store(y + i, vf_load_f16(s + i));
     if (i < n * groups) vf_storen(y + i, vf_loadn_f16(s + i, n * groups - i), n * groups - i);

@@ -3,7 +3,10 @@
 #ifndef KERNELS_CPU_VEC_AVX2_H
 #define KERNELS_CPU_VEC_AVX2_H
 
+#include "kernels/cpu/vec/bytes32.h"
+
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -206,47 +209,75 @@ static inline vbytes vb_codes(const int8_t *c) {
     return vb_flip(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)c)));
 }
 static inline vbytes vb_pick(vbytes code, vbytes n) { return _mm256_shuffle_epi8(code, n); }
-static inline vbytes vb_bytes(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)p); }
-static inline vbytes vb_nibs(const uint8_t *p) {
-    const __m256i x = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)p));
-    return vb_and(_mm256_srlv_epi32(x, _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4)), 15);
-}
-static inline vbytes vb_fifths(const uint8_t *p) {
-    const __m256i each = _mm256_set1_epi64x((int64_t)0x8040201008040201u);
-    const __m256i from = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
-    int32_t       bits;
-    memcpy(&bits, p, sizeof bits);
-    return vb_and(_mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(bits), from), each), each),
-                  16);
-}
-static inline vbytes vb_thirds(const uint8_t *p) {
-    const __m256i x = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)p));
-    const __m256i low =
-        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, -1, 1, -1, 2, -1, 3, -1, 4, -1, 5, -1, 6, -1, 7, -1));
-    const __m256i up =
-        _mm256_broadcastsi128_si256(_mm_setr_epi8(8, -1, 9, -1, 10, -1, 11, -1, 8, -1, 9, -1, 10, -1, 11, -1));
-    const __m256i times = _mm256_broadcastsi128_si256(_mm_setr_epi16(256, 256, 256, 256, 16, 16, 16, 16));
-    const __m256i upper = _mm256_mullo_epi16(_mm256_shuffle_epi8(x, up), times), three = _mm256_set1_epi16(7);
-    const __m256i w = _mm256_or_si256(_mm256_shuffle_epi8(x, low), _mm256_and_si256(upper, _mm256_set1_epi16(0xf00)));
-    const __m256i n = _mm256_srlv_epi32(w, _mm256_setr_epi32(0, 0, 0, 0, 6, 6, 6, 6));
-    return _mm256_packus_epi16(_mm256_and_si256(n, three), _mm256_and_si256(_mm256_srli_epi16(n, 3), three));
-}
-static inline vbytes vb_crumbs(const uint8_t *p) {
-    int64_t x;
-    memcpy(&x, p, sizeof x);
-    return vb_and(_mm256_srlv_epi64(_mm256_set1_epi64x(x), _mm256_setr_epi64x(0, 2, 4, 6)), 3);
-}
-static inline void vb_pairs(vbytes a, vbytes b, int32_t *to) {
-    const __m256i z = _mm256_setzero_si256(), lo = _mm256_unpacklo_epi8(a, b), hi = _mm256_unpackhi_epi8(a, b);
-    _mm256_storeu_si256((__m256i *)to, _mm256_unpacklo_epi8(lo, z));
-    _mm256_storeu_si256((__m256i *)(to + 8), _mm256_unpackhi_epi8(lo, z));
-    _mm256_storeu_si256((__m256i *)(to + 16), _mm256_unpacklo_epi8(hi, z));
-    _mm256_storeu_si256((__m256i *)(to + 24), _mm256_unpackhi_epi8(hi, z));
+static inline void   vb_pairs(vbytes a, vbytes b, int32_t *to) {
+      const __m256i z = _mm256_setzero_si256(), lo = _mm256_unpacklo_epi8(a, b), hi = _mm256_unpackhi_epi8(a, b);
+      _mm256_storeu_si256((__m256i *)to, _mm256_unpacklo_epi8(lo, z));
+      _mm256_storeu_si256((__m256i *)(to + 8), _mm256_unpackhi_epi8(lo, z));
+      _mm256_storeu_si256((__m256i *)(to + 16), _mm256_unpacklo_epi8(hi, z));
+      _mm256_storeu_si256((__m256i *)(to + 24), _mm256_unpackhi_epi8(hi, z));
 }
 static inline void vf_pair(vf *a, vf *b) {
     const __m256 t = _mm256_permute2f128_ps(*a, *b, 0x31);
     *a = _mm256_permute2f128_ps(*a, *b, 0x20);
     *b = t;
+}
+
+/* Bytes in fours. Products of two neighbours add up in 16 bits, which limits their number; numbers up to 31 only. */
+#define VQUADS
+enum { VBYTES = 32, VQN = 2 };
+typedef __m256i    vq;
+static inline bool vq_fits(int largest) { return largest <= 31; }
+static inline int  vq_most(int largest) { return largest <= 15 ? 8 : 4; }
+static inline vq   vq_begin(vi total) { return (void)total, _mm256_setzero_si256(); }
+static inline vq   vq_dot(vq acc, vbytes u, vi s) {
+      acc = _mm256_add_epi16(acc, _mm256_maddubs_epi16(u, s));
+      __asm__("" : "+x"(acc)); /* else the compiler sorts the additions anew and runs out of registers */
+      return acc;
+}
+static inline vi vq_end(vi total, vq acc) {
+    return _mm256_add_epi32(total, _mm256_madd_epi16(acc, _mm256_set1_epi16(1)));
+}
+static inline vbytes vb_load(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)p); }
+static inline void   vb_store(uint8_t *p, vbytes a) { _mm256_storeu_si256((__m256i *)p, a); }
+static inline vbytes vb_sixteens(const uint8_t *const *p, size_t at) { return vb_two(p[0] + at, p[1] + at); }
+static inline void   vb_quads(vbytes a, vbytes b, vbytes c, vbytes d, vbytes y[4]) {
+      const __m256i ab = _mm256_unpacklo_epi8(a, b), ab2 = _mm256_unpackhi_epi8(a, b);
+      const __m256i cd = _mm256_unpacklo_epi8(c, d), cd2 = _mm256_unpackhi_epi8(c, d);
+      y[0] = _mm256_unpacklo_epi16(ab, cd);
+      y[1] = _mm256_unpackhi_epi16(ab, cd);
+      y[2] = _mm256_unpacklo_epi16(ab2, cd2);
+      y[3] = _mm256_unpackhi_epi16(ab2, cd2);
+}
+static inline vbytes vb_nibs(const uint8_t *p, size_t stride, int n) { return (void)stride, (void)n, b32_nibs(p); }
+static inline vbytes vb_fifths(const uint8_t *p, size_t stride, int n) { return (void)stride, (void)n, b32_fifths(p); }
+static inline vbytes vb_thirds(const uint8_t *p, size_t stride, int n) { return (void)stride, (void)n, b32_thirds(p); }
+static inline vbytes vb_crumbs(const uint8_t *p, size_t stride, int n) { return (void)stride, (void)n, b32_crumbs(p); }
+static inline vbytes vb_bytes(const uint8_t *p, int n) { return (void)n, vb_load(p); }
+static inline vi     vi_set2(int32_t a, int32_t b) { return (void)b, vi_set1(a); }
+static inline vi     vi_shl8(vi a) { return _mm256_slli_epi32(a, 8); }
+static inline void   vf_quads(vf v[2]) { vf_pair(&v[0], &v[1]); }
+static inline void   vb_split(const vi a[4], int8_t *upper, int8_t *lower) {
+      const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7), low = _mm256_set1_epi16(255),
+                    half = _mm256_set1_epi16(128);
+      const __m256i x = _mm256_packs_epi32(a[0], a[1]), y = _mm256_packs_epi32(a[2], a[3]);
+      const __m256i l = _mm256_packus_epi16(_mm256_and_si256(x, low), _mm256_and_si256(y, low));
+      const __m256i u = _mm256_packs_epi16(_mm256_srai_epi16(_mm256_add_epi16(x, half), 8),
+                                           _mm256_srai_epi16(_mm256_add_epi16(y, half), 8));
+      _mm256_storeu_si256((__m256i *)lower, _mm256_permutevar8x32_epi32(l, order));
+      _mm256_storeu_si256((__m256i *)upper, _mm256_permutevar8x32_epi32(u, order));
+}
+
+/* VW slots of four f16 each: register g gets number g of every slot. */
+static inline void vf_load_f16_by4(const uint16_t *p, vf r[4]) {
+    const vf a = vf_load_f16(p), b = vf_load_f16(p + 8), c = vf_load_f16(p + 16), d = vf_load_f16(p + 24);
+    const vf s0 = _mm256_permute2f128_ps(a, c, 0x20), s1 = _mm256_permute2f128_ps(a, c, 0x31);
+    const vf s2 = _mm256_permute2f128_ps(b, d, 0x20), s3 = _mm256_permute2f128_ps(b, d, 0x31);
+    const vf t0 = _mm256_unpacklo_ps(s0, s1), t1 = _mm256_unpackhi_ps(s0, s1);
+    const vf t2 = _mm256_unpacklo_ps(s2, s3), t3 = _mm256_unpackhi_ps(s2, s3);
+    r[0] = _mm256_shuffle_ps(t0, t2, 0x44);
+    r[1] = _mm256_shuffle_ps(t0, t2, 0xee);
+    r[2] = _mm256_shuffle_ps(t1, t3, 0x44);
+    r[3] = _mm256_shuffle_ps(t1, t3, 0xee);
 }
 
 #define VTRANSPOSE

@@ -3,7 +3,10 @@
 #ifndef KERNELS_CPU_VEC_AVX512_H
 #define KERNELS_CPU_VEC_AVX512_H
 
+#include "kernels/cpu/vec/bytes32.h"
+
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -185,6 +188,102 @@ static inline vf vf_butterfly(vf a, int h) {
     if (h == 2) return _mm512_add_ps(_mm512_permute_ps(a, 0x4e), vf_negate(a, 0xcccc));
     if (h == 4) return _mm512_add_ps(_mm512_shuffle_f32x4(a, a, 0xb1), vf_negate(a, 0xf0f0));
     return _mm512_add_ps(_mm512_shuffle_f32x4(a, a, 0x4e), vf_negate(a, 0xff00));
+}
+
+/* Bytes in fours; what is 32 bytes wide in bytes32.h twice side by side. */
+#define VQUADS
+#define VQUADS_ALL
+enum { VBYTES = 64, VQN = 4 };
+typedef __m512i      vbytes, vq;
+static inline vi     vi_set1(int32_t x) { return _mm512_set1_epi32(x); }
+static inline vi     vi_set2(int32_t a, int32_t b) { return _mm512_mask_set1_epi32(vi_set1(a), 0xff00, b); }
+static inline vi     vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
+static inline vi     vi_shl8(vi a) { return _mm512_slli_epi32(a, 8); }
+static inline vi     vi_round(vf a) { return _mm512_cvtps_epi32(a); }
+static inline int    vi_sum(vi a) { return _mm512_reduce_add_epi32(a); }
+static inline bool   vq_fits(int largest) { return (void)largest, true; }
+static inline int    vq_most(int largest) { return (void)largest, 8; }
+static inline vq     vq_begin(vi total) { return total; }
+static inline vq     vq_dot(vq acc, vbytes u, vi s) { return _mm512_dpbusd_epi32(acc, u, s); }
+static inline vi     vq_end(vi total, vq acc) { return (void)total, acc; }
+static inline vbytes vb_load(const uint8_t *p) { return _mm512_loadu_si512(p); }
+static inline void   vb_store(uint8_t *p, vbytes a) { _mm512_storeu_si512(p, a); }
+static inline vbytes vb_sixteens(const uint8_t *const *p, size_t at) {
+    const __m256i a = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(p[0] + at))),
+                                              _mm_loadu_si128((const __m128i *)(p[1] + at)), 1);
+    const __m256i b = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(p[2] + at))),
+                                              _mm_loadu_si128((const __m128i *)(p[3] + at)), 1);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
+}
+static inline vbytes vb_and(vbytes a, int m) { return _mm512_and_si512(a, _mm512_set1_epi8((char)m)); }
+static inline vbytes vb_or(vbytes a, vbytes b) { return _mm512_or_si512(a, b); }
+static inline vbytes vb_flip(vbytes a) { return _mm512_xor_si512(a, _mm512_set1_epi8((char)0x80)); }
+static inline vbytes vb_shr(vbytes a, int n) { return n ? _mm512_srli_epi16(a, (unsigned)n) : a; }
+static inline vbytes vb_shl(vbytes a, int n) { return n ? _mm512_slli_epi16(a, (unsigned)n) : a; }
+static inline vbytes vb_codes(const int8_t *c) {
+    return vb_flip(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)c)));
+}
+static inline vbytes vb_pick(vbytes code, vbytes n) { return _mm512_shuffle_epi8(code, n); }
+static inline void   vb_quads(vbytes a, vbytes b, vbytes c, vbytes d, vbytes y[4]) {
+      const __m512i ab = _mm512_unpacklo_epi8(a, b), ab2 = _mm512_unpackhi_epi8(a, b);
+      const __m512i cd = _mm512_unpacklo_epi8(c, d), cd2 = _mm512_unpackhi_epi8(c, d);
+      y[0] = _mm512_unpacklo_epi16(ab, cd);
+      y[1] = _mm512_unpackhi_epi16(ab, cd);
+      y[2] = _mm512_unpacklo_epi16(ab2, cd2);
+      y[3] = _mm512_unpackhi_epi16(ab2, cd2);
+}
+static inline vbytes vb_both(__m256i a, __m256i b) { return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1); }
+static inline vbytes vb_nibs(const uint8_t *p, size_t stride, int n) {
+    if (stride != 16) return vb_both(b32_nibs(p), b32_nibs(n > 1 ? p + stride : p));
+    const __m256i both =
+        n > 1 ? _mm256_loadu_si256((const __m256i *)p) : _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)p));
+    const __m512i x = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 1, 0, 1, 2, 3, 2, 3), _mm512_castsi256_si512(both));
+    return vb_and(_mm512_srlv_epi64(x, _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4)), 15);
+}
+static inline vbytes vb_fifths(const uint8_t *p, size_t stride, int n) {
+    uint32_t a, b;
+    memcpy(&a, p, sizeof a);
+    memcpy(&b, n > 1 ? p + stride : p, sizeof b);
+    return _mm512_maskz_set1_epi8((uint64_t)b << 32 | a, 16);
+}
+static inline vbytes vb_thirds(const uint8_t *p, size_t stride, int n) {
+    return vb_both(b32_thirds(p), b32_thirds(n > 1 ? p + stride : p));
+}
+static inline vbytes vb_crumbs(const uint8_t *p, size_t stride, int n) {
+    return vb_both(b32_crumbs(p), b32_crumbs(n > 1 ? p + stride : p));
+}
+static inline vbytes vb_bytes(const uint8_t *p, int n) {
+    return n > 1 ? vb_load(p) : _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)p));
+}
+static inline void vf_quads(vf v[4]) {
+    const vf a = _mm512_shuffle_f32x4(v[0], v[1], 0x44), b = _mm512_shuffle_f32x4(v[0], v[1], 0xee);
+    const vf c = _mm512_shuffle_f32x4(v[2], v[3], 0x44), d = _mm512_shuffle_f32x4(v[2], v[3], 0xee);
+    v[0] = _mm512_shuffle_f32x4(a, c, 0x88);
+    v[1] = _mm512_shuffle_f32x4(a, c, 0xdd);
+    v[2] = _mm512_shuffle_f32x4(b, d, 0x88);
+    v[3] = _mm512_shuffle_f32x4(b, d, 0xdd);
+}
+static inline void vb_split(const vi a[4], int8_t *upper, int8_t *lower) {
+    const __m512i half = _mm512_set1_epi32(128);
+    for (int i = 0; i < 4; i++) {
+        _mm_storeu_si128((__m128i *)(lower + 16 * i), _mm512_cvtepi32_epi8(a[i]));
+        _mm_storeu_si128((__m128i *)(upper + 16 * i),
+                         _mm512_cvtepi32_epi8(_mm512_srai_epi32(_mm512_add_epi32(a[i], half), 8)));
+    }
+}
+
+/* VW slots of four f16 each: register g gets number g of every slot. */
+static inline void vf_load_f16_by4(const uint16_t *p, vf r[4]) {
+    const __m512i a = _mm512_loadu_si512(p), b = _mm512_loadu_si512(p + 32);
+    const __m512i slot = _mm512_set_epi16(60, 56, 52, 48, 44, 40, 36, 32, 28, 24, 20, 16, 12, 8, 4, 0, 60, 56, 52, 48,
+                                          44, 40, 36, 32, 28, 24, 20, 16, 12, 8, 4, 0);
+    for (int g = 0; g < 4; g += 2) {
+        const __m512i at = _mm512_add_epi16(
+            slot, _mm512_inserti64x4(_mm512_set1_epi16((short)g), _mm256_set1_epi16((short)(g + 1)), 1));
+        const __m512i x = _mm512_permutex2var_epi16(a, at, b);
+        r[g] = _mm512_cvtph_ps(_mm512_castsi512_si256(x));
+        r[g + 1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(x, 1));
+    }
 }
 
 #define VTRANSPOSE

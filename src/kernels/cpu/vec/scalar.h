@@ -28,14 +28,25 @@
  *   vf_load_fp8_part          VW bytes of e4m3, exponent 15 counts like the others, divided by 256
  *   vf_butterfly(a, h)        lane i becomes a[i] + a[i + h], lane i + h becomes a[i] - a[i + h], for h < VW
  *   vf_load_fp8_two           what vf_load_fp8_part gives for sixteen bytes, in two vectors; optional (VFP8_TWO)
- *   vi_dot(acc, a, b)         optional with all that follow (VWHOLE): adds the products of the 16-bit halves of the lanes to acc
- *   vi_round, vi_store_i16    floats rounded to nearest; two vectors as numbers of 16 bits
- *   vbytes, vb_two(p, q)      32 bytes: sixteen of p and sixteen of q
+ *   vi_round                  floats rounded to nearest; optional with all that follow (VQUADS)
+ *   vbytes, VBYTES            4 VW bytes; vb_load, vb_store, vb_and, vb_or
+ *   vb_sixteens(p, at)        sixteen bytes at p[i] + at for each i < VBYTES / 16
  *   vb_shr, vb_shl            by bits; what comes in from a neighbour is undefined
  *   vb_flip                   the highest bit of every byte
  *   vb_codes, vb_pick         a codebook whose entries are 128 larger; its entries by the bytes, which are below 16
- *   vb_nibs, vb_thirds, ...   numbers of four, three and two bits of 32 dimensions as vi_nibs, vi_thirds and vi_crumbs find them,
- *   vb_fifths                 and the fifth bits of 32 dimensions, four bytes, as 16 or 0
+ *   vb_nibs, vb_thirds, ...   numbers of four, three and two bits of VBYTES dimensions as vi_nibs, vi_thirds and vi_crumbs find them in
+ *   vb_fifths                 groups of 32, `stride` bytes apart, of which n are there; the fifth bits as 16 or 0
+ *   vb_quads(a, b, c, d, y)   fours of bytes, one of each: y[x] has those of bytes 4 x to 4 x + 3 of every sixteen
+ *   vf_quads(v)               VQN vectors, of which vector i has lanes 4 x + .. of every sixteen for x = x0 + i, in the order of the
+ *                             lanes, and back: vectors x0 / VQN + i * (4 / VQN) of four
+ *   vb_split(a, upper, lower) four vectors of numbers of 16 bits as bytes, 256 upper + lower
+ *   vq, vq_dot(acc, u, s)     adds the products of four unsigned and four signed bytes; vq_most(largest) of them between vq_begin and
+ *                             vq_end; vq_fits: whether numbers up to `largest` can be multiplied at all
+ *   vi_set2(a, b)             a for the first 32 of the bytes, b for the others
+ *   vf_load_f16_by4           VW slots of four f16: a register for each of the four
+ *   vi_dot(acc, a, b)         optional with all that follow (VWHOLE): adds the products of the 16-bit halves of the lanes to acc
+ *   vi_store_i16              two vectors as numbers of 16 bits
+ *   vb_two(p, q)              32 bytes: sixteen of p and sixteen of q
  *   vb_pairs(a, b, to)        stores 32 bits for each byte of a (low half) and b (high half): those of bytes 0 to 3 and 16 to 19,
  *                             of 4 to 7 and 20 to 23, and so on
  *   vf_pair(a, b)             exchanges the upper half of a and the lower one of b
