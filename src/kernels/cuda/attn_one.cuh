@@ -385,12 +385,12 @@ __device__ static inline void one_item(const cuda_attn &a, uint8_t *smem, one_ro
     one_sync();
     float o[D / 8 / ONE_WARPS][4];
     one_values<D>(o, smem_at(p), smem_at(v), warp, lane);
-    if (end - first == 1) {
+    if (end - first == 1 && a.chunks <= FOLDED) {
         one_alone<D>(a, m, o, most, t, head, rep);
         return;
     }
     one_write<D>(a, m, t, kv, chunk, most, o, warp, lane);
-    if (a.chunks > FOLDED) return;
+    if (a.chunks > FOLDED) return; /* a kernel behind folds the parts of all rows, also where a row has one */
     __threadfence();
     one_sync();
     if (threadIdx.x == 0) m.last = atomicInc(&a.counts[at], (unsigned)(end - first - 1)) == (unsigned)(end - first - 1);
