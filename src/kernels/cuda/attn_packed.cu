@@ -442,12 +442,6 @@ static __global__ __launch_bounds__(THREADS, 1) void attn_packed_kernel(const cu
     packed_consume<D, NT, TOKENS>(a, p, own, team, rooms[number], smem, at, plan);
 }
 
-bool cuda_attn_packed_can(const cuda_attn *a, const cuda_packed *p) {
-    const kv_layout *l = &p->layout;
-    return cuda_attn_single(a) && (a->dim_q == 64 || a->dim_q == 128) && CHUNK % l->tokens == 0 &&
-           (size_t)(CHUNK / l->tokens) * l->head_bytes <= 72 * 1024;
-}
-
 /* Shared memory with as many places as fit; 0: there is not enough. */
 template <int D, int NT> static size_t packed_cut(packed_plan *plan, const cuda_packed *p, size_t most) {
     const kv_layout *l = &p->layout;
@@ -463,6 +457,24 @@ template <int D, int NT> static size_t packed_cut(packed_plan *plan, const cuda_
     plan->v_table = l->v_type == l->k_type ? plan->k_table : plan->k_table + k;
     plan->teams_at = plan->k_table + k + v;
     return (size_t)plan->teams_at + PACKED_TEAMS * team_bytes<D, NT>();
+}
+
+template <int D> static bool packed_fits(const cuda_packed *p, bool many, size_t most) {
+    packed_plan plan = {};
+    return (many ? packed_cut<D, 2>(&plan, p, most) : packed_cut<D, 1>(&plan, p, most)) > 0;
+}
+
+/* More than 8 heads share a key head. */
+static bool has_many(const cuda_attn *a) { return a->n_head / a->pages.n_kv > 8; }
+
+bool cuda_attn_packed_can(const cuda_attn *a, const cuda_packed *p) {
+    const kv_layout *l = &p->layout;
+    int              device = 0, most = 0;
+    if (!cuda_attn_single(a) || (a->dim_q != 64 && a->dim_q != 128) || CHUNK % l->tokens != 0 ||
+        (size_t)(CHUNK / l->tokens) * l->head_bytes > 72 * 1024 || cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess)
+        return false;
+    return a->dim_q == 64 ? packed_fits<64>(p, has_many(a), (size_t)most) : packed_fits<128>(p, has_many(a), (size_t)most);
 }
 
 template <int D, int NT> static int start(const cuda_attn *a, const cuda_packed *p, cuda_stream s, err *e) {
@@ -484,7 +496,7 @@ template <int D, int NT> static int start(const cuda_attn *a, const cuda_packed 
 }
 
 int cuda_attn_packed(const cuda_attn *a, const cuda_packed *p, cuda_stream s, err *e) {
-    const bool many = a->n_head / a->pages.n_kv > 8;
+    const bool many = has_many(a);
     if (a->dim_q == 64) return many ? start<64, 2>(a, p, s, e) : start<64, 1>(a, p, s, e);
     return many ? start<128, 2>(a, p, s, e) : start<128, 1>(a, p, s, e);
 }
