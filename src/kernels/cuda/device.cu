@@ -10,6 +10,8 @@ extern "C" {
 #include <stdio.h>
 #include <string.h>
 
+pthread_mutex_t cuda_launch_lock = PTHREAD_MUTEX_INITIALIZER;
+
 /* After these the process can do nothing with the device any more: faults of kernels, hardware that went away. */
 static bool is_lost(cudaError_t rc) {
     switch (rc) {

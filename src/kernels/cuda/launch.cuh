@@ -6,6 +6,7 @@
 #include "kernels/cuda/device.h"
 
 #include <cuda_runtime.h>
+#include <pthread.h>
 
 /* 0, or the error `rc` in words. */
 int cuda_error(err *e, cudaError_t rc, const char *what);
@@ -22,6 +23,10 @@ static inline bool cuda_can_start_early() {
     return cudaGetDevice(&device) == cudaSuccess &&
            cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 9;
 }
+
+/* Held from where a kernel's attributes are set until it is started: they belong to the kernel, and another thread with an
+ * executor of its own may start it with less memory. */
+extern pthread_mutex_t cuda_launch_lock;
 
 template <class... Formal, class... Actual>
 static inline int cuda_launch(void (*kernel)(Formal...), const cuda_shape &s, cudaStream_t stream, err *e,
@@ -43,19 +48,21 @@ static inline int cuda_launch(void (*kernel)(Formal...), const cuda_shape &s, cu
         attr[c.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attr[c.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
     }
-    if (s.smem > 24 * 1024) { /* with its static part it may be more than 48 KB, which must be asked for */
-        int rc = cuda_error(e, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)s.smem),
-                            "shared memory");
-        if (rc != 0) return rc;
-    }
+    /* With its static part it may be more than 48 KB, which must be asked for. */
+    const bool large = s.smem > 24 * 1024;
+    int        rc = 0;
+    if (large) pthread_mutex_lock(&cuda_launch_lock);
+    if (large)
+        rc = cuda_error(e, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)s.smem),
+                        "shared memory");
     /* All kernels that need much the same share of a multiprocessor's memory: another one would wait until it is empty. */
-    if (s.smem > 40 * 1024) {
-        int rc = cuda_error(e, cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                                    cudaSharedmemCarveoutMaxShared),
-                            "shared memory");
-        if (rc != 0) return rc;
-    }
-    return cuda_error(e, cudaLaunchKernelEx(&c, kernel, Formal(args)...), "starting a kernel");
+    if (rc == 0 && s.smem > 40 * 1024)
+        rc = cuda_error(e, cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                                cudaSharedmemCarveoutMaxShared),
+                        "shared memory");
+    if (rc == 0) rc = cuda_error(e, cudaLaunchKernelEx(&c, kernel, Formal(args)...), "starting a kernel");
+    if (large) pthread_mutex_unlock(&cuda_launch_lock);
+    return rc;
 }
 
 #endif
