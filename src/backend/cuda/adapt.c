@@ -162,30 +162,34 @@ static void look_at_sets(cuda_exec *x) {
     }
 }
 
-/* Room for t of products with one input, for products before their gains, for scaled inputs. */
+/* Room for t of products with one input, for products before their gains, for scaled inputs. Where there is none for it,
+ * what the other sets have stays. */
 static int make_room(cuda_exec *x, err *e) {
     cuda_adapt      *a = &x->adapt;
     const nn_tape   *t = x->x.model->tape;
     const nn_limits *l = &x->x.options.limits;
     size_t           rows = 0, side = 0, scaled = 0;
+    int              t_stride = 0;
     void            *p = NULL;
-    a->t_stride = 0;
     for (int i = 0; i < t->n_ops; i++) {
         const nn_mat *m = cuda_product_of(&t->ops[i]);
         if (!m || !a->ops[i].touched) continue;
         size_t n = nn_rows_max(l, &t->bufs[t->ops[i].out]);
         rows = n > rows ? n : rows;
-        if (a->ops[i].rank * CUDA_LOW_OPS > a->t_stride) a->t_stride = a->ops[i].rank * CUDA_LOW_OPS;
+        if (a->ops[i].rank * CUDA_LOW_OPS > t_stride) t_stride = a->ops[i].rank * CUDA_LOW_OPS;
         bool beside = a->ops[i].gain || a->ops[i].in_gain; /* a product that is added waits there for its gains */
         if (beside && n * (size_t)m->rows > side) side = n * (size_t)m->rows;
         if (a->ops[i].in_gain && n * (size_t)m->cols > scaled) scaled = n * (size_t)m->cols;
     }
-    a->side_at = cuda_align(rows * (size_t)a->t_stride * sizeof(float));
-    a->scaled_at = a->side_at + cuda_align(side * sizeof(float));
-    size_t bytes = a->scaled_at + cuda_align(scaled * sizeof(float));
-    if (bytes <= a->room_bytes) return 0;
-    int rc = cuda_alloc(&p, bytes, e);
+    size_t side_at = cuda_align(rows * (size_t)t_stride * sizeof(float));
+    size_t scaled_at = side_at + cuda_align(side * sizeof(float));
+    size_t bytes = scaled_at + cuda_align(scaled * sizeof(float));
+    int    rc = bytes > a->room_bytes ? cuda_alloc(&p, bytes, e) : 0;
     if (rc < 0) return rc;
+    a->t_stride = t_stride;
+    a->side_at = side_at;
+    a->scaled_at = scaled_at;
+    if (bytes <= a->room_bytes) return 0;
     cuda_free(a->room);
     a->room = p;
     x->x.memory.heap_bytes += bytes - a->room_bytes;
