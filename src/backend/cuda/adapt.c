@@ -305,16 +305,21 @@ static void fill(cuda_exec *x) {
     }
 }
 
-int cuda_adapt_begin(cuda_exec *x, err *e) {
-    cuda_adapt     *a = &x->adapt;
-    const nn_batch *b = &x->batch;
-    a->on = false;
+int cuda_adapt_check(const cuda_exec *x, const nn_batch *b, err *e) {
+    const cuda_adapt *a = &x->adapt;
     for (int t = 0; b->adapter && t < b->n_tok; t++) {
         int s = b->adapter[t];
         if (s < 0 || s > NN_MAX_SETS || (s > 0 && (!a->sets || !a->sets[s].from)))
             return err_set(e, ERR_ARG, "row %d: there is no adapter set %d", t, s);
-        a->on = a->on || s > 0;
     }
+    return 0;
+}
+
+int cuda_adapt_begin(cuda_exec *x, err *e) {
+    cuda_adapt     *a = &x->adapt;
+    const nn_batch *b = &x->batch;
+    a->on = false;
+    for (int t = 0; b->adapter && t < b->n_tok; t++) a->on = a->on || b->adapter[t] > 0;
     if (!a->on) return 0;
     int rc = cuda_event_wait(a->sent, e); /* of the step before */
     if (rc < 0) return rc;

@@ -42,7 +42,8 @@ typedef struct cuda_adapt {
 } cuda_adapt;
 
 int  cuda_adapt_set(nn_exec *base, int number, const nn_adapter_set *set, err *e);
-int  cuda_adapt_begin(struct cuda_exec *x, err *e); /* the batch's rows by set */
+int  cuda_adapt_check(const struct cuda_exec *x, const nn_batch *b, err *e); /* that its sets are there */
+int  cuda_adapt_begin(struct cuda_exec *x, err *e);                          /* the batch's rows by set */
 void cuda_adapt_free(struct cuda_exec *x);
 
 /* Whether adapters change op `number` in this batch; whether they scale what goes in or comes out of it, so that its

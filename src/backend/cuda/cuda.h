@@ -172,8 +172,8 @@ int64_t cuda_deep_width(const cuda_exec *x);
 int     cuda_deep_send(cuda_exec *x, err *e);
 int     cuda_deep_add(cuda_exec *x, const nn_op *op, err *e);
 int     cuda_join(cuda_exec *x, const nn_op *op, err *e);
-float  *cuda_input(nn_exec *base);                   /* where supplied rows may be put */
-int     cuda_check_from(const cuda_exec *x, err *e); /* and where another executor has left them */
+float  *cuda_input(nn_exec *base);                                      /* where supplied rows may be put, */
+int     cuda_check_from(const cuda_exec *x, const nn_batch *b, err *e); /* and where another executor has left them */
 
 /* ops.c: starts the kernels of op `number`, and of those behind it, before `end`, that go together with it. Returns how
  * many these were. */

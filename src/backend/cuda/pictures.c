@@ -55,8 +55,7 @@ float *cuda_input(nn_exec *base) {
 }
 
 /* The rows that the other one has left are as long together as those of the batch. */
-int cuda_check_from(const cuda_exec *x, err *e) {
-    const nn_batch  *b = &x->batch;
+int cuda_check_from(const cuda_exec *x, const nn_batch *b, err *e) {
     const cuda_exec *from = (const cuda_exec *)b->from;
     const nn_tape   *t = x->x.model->tape;
     if (b->from->backend != x->x.backend || from->device.number != x->device.number)

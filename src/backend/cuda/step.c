@@ -184,10 +184,12 @@ static void forget(cuda_exec *x) {
     memset(x->rope_made, 0, sizeof x->rope_made);
 }
 
-/* Guesses are those of the step under way. */
+/* Guesses are those of the step under way, which has the block and the lists of this turn: not where a step behind it
+ * failed and took them. */
 static int check_ahead(const cuda_exec *x, const nn_batch *b, err *e) {
     int n = x->n_under_way ? x->batch.n_out - x->batch.n_hidden : 0;
-    if (x->n_under_way > (b->ahead ? 1 : 0)) return err_set(e, ERR_ARG, "a step is under way");
+    if (x->n_under_way > (b->ahead ? 1 : 0) || x->ticket_of[!x->turn])
+        return err_set(e, ERR_ARG, "a step is under way");
     for (int t = 0; b->ahead && t < b->n_tok; t++) {
         if (b->ahead[t] >= n)
             return err_set(e, ERR_ARG, "row %d goes on from row %d of logits; there are %d", t, b->ahead[t], n);
@@ -195,13 +197,19 @@ static int check_ahead(const cuda_exec *x, const nn_batch *b, err *e) {
     return 0;
 }
 
-static int begin(cuda_exec *x, const nn_batch *b, err *e) {
+/* What is refused has changed nothing. */
+static int check(const cuda_exec *x, const nn_batch *b, err *e) {
     int rc = nn_exec_check(&x->x, b, e);
     if (rc == 0) rc = check_ahead(x, b, e);
+    if (rc == 0 && b->from) rc = cuda_check_from(x, b, e);
+    return rc < 0 ? rc : cuda_adapt_check(x, b, e);
+}
+
+static int begin(cuda_exec *x, const nn_batch *b, err *e) {
+    int rc = check(x, b, e);
     if (rc < 0) return rc;
     x->batch = *b;
     x->raw = !b->embd && !b->from;
-    if (b->from && (rc = cuda_check_from(x, e)) < 0) return rc;
     x->turn = !x->turn;
     x->block = x->blocks[x->turn];
     forget(x);
