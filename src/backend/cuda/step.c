@@ -302,7 +302,10 @@ static int record(cuda_exec *x, cuda_step *s, err *e) {
     cuda_graph graph = NULL;
     int        rc2 = cuda_graph_end(&graph, x->stream, rc < 0 ? NULL : e);
     if (rc == 0) rc = rc2;
-    if (rc == 0) s->graph = graph;
+    if (rc == 0)
+        s->graph = graph;
+    else
+        cuda_graph_free(graph);
     return rc;
 }
 
@@ -325,7 +328,7 @@ int cuda_submit(nn_exec *base, const nn_batch *b, nn_ticket *step, err *e) {
     cuda_exec *x = (cuda_exec *)base;
     int        rc = cuda_enter(x, e);
     if (rc == 0) rc = begin(x, b, e);
-    uint64_t number = ++x->n_steps;
+    uint64_t number = x->n_steps + 1; /* times are taken between steps that were started */
     if (rc == 0) rc = cuda_event_record(x->began[number % CUDA_TIMES], x->stream, e);
     if (rc == 0) rc = run_step(x, e);
     if (rc == 0) rc = cuda_event_record(x->ended[number % CUDA_TIMES], x->stream, e);
@@ -333,7 +336,7 @@ int cuda_submit(nn_exec *base, const nn_batch *b, nn_ticket *step, err *e) {
     if (rc == 0) rc = give_ticket(x, step, e);
     if (rc < 0) return cuda_leave(x, rc);
     x->ticket_of[x->turn] = *step;
-    x->number_of[x->turn] = number;
+    x->number_of[x->turn] = x->n_steps = number;
     x->n_under_way++;
     return 0;
 }
@@ -440,7 +443,9 @@ int cuda_move(nn_exec *base, const nn_move *moves, int n, nn_ticket *ticket, err
     cuda_exec *x = (cuda_exec *)base;
     int        rc = cuda_enter(x, e);
     if (rc == 0) rc = nn_exec_check_moves(base, moves, n, e);
+    if (rc < 0) return cuda_leave(x, rc);
     for (int i = 0; i < n && rc == 0; i++) rc = move_one(x, &moves[i], e);
     if (rc == 0) rc = give_ticket(x, ticket, e);
+    if (rc < 0) (void)cuda_wait(x->stream, NULL); /* nobody will wait for the moves in front, and host buffers go */
     return cuda_leave(x, rc);
 }
