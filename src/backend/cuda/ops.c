@@ -114,14 +114,16 @@ static bool can_fuse(const cuda_exec *x, int number, int end, const nn_op *op) {
     return op->in[0] != op->out && !cuda_overlap(x, op->in[0], op->out);
 }
 
+/* Whether the buffer can be fetched when the tape has ended. */
+static bool is_fetched(const nn_tape *t, nn_buf b) { return b == t->logits || b == t->hidden || b == t->inner; }
+
 /* Whether only the products behind op `number`, which go together, read what it makes, in 16 bits: the next op that has to
  * do with the buffer writes it anew. */
 static bool is_only_multiplied(const cuda_exec *x, int number, int end) {
     const nn_tape *t = x->x.model->tape;
     nn_buf         b = t->ops[number].out;
     int            n = x->together[number + 1];
-    if (!x->whole || x->adapt.on || b == t->logits || b == t->hidden || !is_multiplied(x, number, end) ||
-        number + 1 + n > end)
+    if (!x->whole || x->adapt.on || is_fetched(t, b) || !is_multiplied(x, number, end) || number + 1 + n > end)
         return false;
     for (int i = number + 1 + n; i < t->n_ops; i++) {
         const nn_op *op = &t->ops[i];
@@ -161,10 +163,11 @@ static int run_norm(cuda_exec *x, int number, int end, const nn_op *op, err *e) 
     return cuda_op_norm(&a, &rows, x->stream, e);
 }
 
-/* Whether no op behind `number` reads what buffer b holds now. */
+/* Whether no op behind `number` reads what buffer b holds now. An op reads what it names, and where it has `acc` also what it
+ * writes. */
 bool cuda_is_dead(const cuda_exec *x, nn_buf b, int number) {
     const nn_tape *t = x->x.model->tape;
-    if (b == t->logits || b == t->hidden) return false;
+    if (is_fetched(t, b)) return false;
     for (int i = number + 1; i < t->n_ops; i++) {
         const nn_op *op = &t->ops[i];
         for (size_t k = 0; k < sizeof op->in / sizeof *op->in; k++) {
