@@ -67,7 +67,7 @@ typedef struct cuda_step {
     bool       raw, ends; /* whether embedding rows are the file's; rows have ends of their own */
     bool       adapted;   /* rows have adapter sets */
     int        n_axes;
-    int        seen;
+    bool       seen;
     cuda_graph graph; /* NULL: not recorded yet */
 } cuda_step;
 

@@ -313,9 +313,14 @@ static int record(cuda_exec *x, cuda_step *s, err *e) {
 static int run_step(cuda_exec *x, err *e) {
     cuda_step *s = step_of(x);
     int        rc = 0;
-    if (!s || s->seen++ == 0) return run_all(x, e);
+    bool       again = s && s->seen;
+    if (s) s->seen = true;
+    if (!again) return run_all(x, e);
     if (!s->graph) rc = record(x, s, e);
-    return rc < 0 ? rc : cuda_graph_run(s->graph, x->stream, e);
+    if (rc == 0) rc = cuda_graph_run(s->graph, x->stream, e);
+    if (rc != ERR_NOMEM) return rc;
+    forget(x); /* a recording takes memory of the device, its ops do not */
+    return run_all(x, e);
 }
 
 static int give_ticket(cuda_exec *x, nn_ticket *ticket, err *e) {
