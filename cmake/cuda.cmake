@@ -9,6 +9,7 @@ set(HEARTH_CUDA_ARCHS dev CACHE STRING "machine code for: dev (9.0a and PTX), al
 # For `make test` where no device is: every kernel is compiled and assembled with its warnings, in a tenth of the time, as slow code
 # for one chip that nothing there can run. The presets switch it off again.
 option(HEARTH_CUDA_QUICK "compile CUDA kernels quickly instead of well" OFF)
+option(HEARTH_CUDA_LINES "keep the lines of the sources beside CUDA code, for profilers: 28 MB more" OFF)
 set(HEARTH_CUDA_BUILD OFF)
 
 # Sanitizers, coverage and fuzzers look at C; a cross build has no nvcc of its own.
@@ -51,7 +52,7 @@ endif()
 set(HEARTH_CUDA_FLAGS -fmad=false -Xcompiler=-Wall,-Wextra,-fno-exceptions)
 if(HEARTH_CUDA_QUICK AND CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13) # the first that knows the option
   list(APPEND HEARTH_CUDA_FLAGS --Ofast-compile=max)
-else()
+elseif(HEARTH_CUDA_LINES)
   list(APPEND HEARTH_CUDA_FLAGS -lineinfo)
 endif()
 foreach(arch IN LISTS archs)
