@@ -126,6 +126,7 @@ typedef struct kernels_attn {
 
 void kernels_attn_init_scalar(kernels_attn *t);
 void kernels_attn_init_avx2(kernels_attn *t, unsigned cpu);
+void kernels_attn_init_avxvnni(kernels_attn *t);
 void kernels_attn_init_avx512(kernels_attn *t, unsigned cpu);
 void kernels_attn_init_neon(kernels_attn *t, unsigned cpu);
 void kernels_attn_list(const kernels_attn *t, kernels_visit *visit, void *ctx);

@@ -168,7 +168,7 @@ static bool whole(const check *c, const kv_layout *l, kv_type type, int dim) {
 
 /* The largest number that a query is rounded to there. */
 static double whole_most(const check *c, kv_type type) {
-    const bool bytes = (c->cpu & CPU_AVX512) || type == KV_Q5_0 || type == KV_Q4_0;
+    const bool bytes = (c->cpu & (CPU_AVX512 | CPU_AVXVNNI)) || type == KV_Q5_0 || type == KV_Q4_0;
     return bytes && type != KV_Q8_0 ? 127 : 32639;
 }
 

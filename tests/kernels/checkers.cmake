@@ -30,8 +30,10 @@ foreach(file IN LISTS checkers)
   endif()
   if(name STREQUAL "check_halves")
     set(masks amxbf16)
+  elseif(name STREQUAL "check_attn")
+    list(REMOVE_ITEM masks amxbf16)
   elseif(NOT name STREQUAL "check_matmul")
-    list(REMOVE_ITEM masks avx2,avxvnni amxbf16) # only matmul has dot products of bytes and tiles
+    list(REMOVE_ITEM masks avx2,avxvnni amxbf16) # only products and attention have dot products of bytes
   endif()
   if(HEARTH_SANITIZE AND HEARTH_FAST_KERNELS) # only the scalar set is sanitized
     list(FILTER masks INCLUDE REGEX "^scalar$")

@@ -2,6 +2,7 @@
 /* AVX2 with FMA and F16C of attention and page access: the code is cpu/impl, the order of operations is in
  * kernels/attn.h. */
 #include "kernels/attn.h"
+#include "kernels/cpu.h"
 #include "kernels/cpu/vec/avx2.h"
 
 #include "kernels/cpu/vec/math.h"
@@ -11,9 +12,9 @@
 #include "kernels/cpu/impl/attn_impl.h"
 
 void kernels_attn_init_avx2(kernels_attn *t, unsigned cpu) {
-    (void)cpu;
     KERNEL_USE(t, rows, VFN(attn_rows), VSET);
     KERNEL_USE(t, partial, VFN(attn_partial), VSET);
     KERNEL_USE(t, combine, VFN(attn_combine), VSET);
     KERNEL_USE(t, kv_store, VFN(kv_store), VSET);
+    if (cpu & CPU_AVXVNNI) kernels_attn_init_avxvnni(t);
 }

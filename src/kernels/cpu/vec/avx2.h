@@ -12,8 +12,13 @@
 
 #define VW 8
 #define VREGS 16
+#ifdef VNNI /* a file that is compiled with AVX-VNNI's vpdpbusd */
+#define VSET "avxvnni"
+#define VFN(name) name##_avxvnni
+#else
 #define VSET "avx2"
 #define VFN(name) name##_avx2
+#endif
 
 typedef __m256 vf;
 typedef __m256 vm;
@@ -180,21 +185,15 @@ static inline vf vf_butterfly(vf a, int h) {
     return _mm256_add_ps(_mm256_permute2f128_ps(a, a, 1), _mm256_xor_ps(a, _mm256_blend_ps(z, n, 0xf0)));
 }
 
-/* Whole numbers of 16 bits in pairs, and 32 bytes in two halves. */
-#define VWHOLE
-static inline vi      vi_load(const void *p) { return _mm256_loadu_si256(p); }
+/* Whole numbers, and 32 bytes in two halves. */
 static inline vi      vi_set1(int32_t x) { return _mm256_set1_epi32(x); }
-static inline vi      vi_dot(vi acc, vi a, vi b) { return _mm256_add_epi32(acc, _mm256_madd_epi16(a, b)); }
 static inline int32_t vi_sum(vi a) {
     __m128i q = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
     q = _mm_add_epi32(q, _mm_shuffle_epi32(q, 0x4e));
     return _mm_cvtsi128_si32(_mm_add_epi32(q, _mm_shuffle_epi32(q, 0xb1)));
 }
-static inline vi   vi_add(vi a, vi b) { return _mm256_add_epi32(a, b); }
-static inline vi   vi_round(vf a) { return _mm256_cvtps_epi32(a); }
-static inline void vi_store_i16(int16_t *p, vi a, vi b) {
-    _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8));
-}
+static inline vi     vi_add(vi a, vi b) { return _mm256_add_epi32(a, b); }
+static inline vi     vi_round(vf a) { return _mm256_cvtps_epi32(a); }
 typedef __m256i      vbytes;
 static inline vbytes vb_two(const uint8_t *p, const uint8_t *q) {
     const __m256i a = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)p));
@@ -209,23 +208,42 @@ static inline vbytes vb_codes(const int8_t *c) {
     return vb_flip(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)c)));
 }
 static inline vbytes vb_pick(vbytes code, vbytes n) { return _mm256_shuffle_epi8(code, n); }
-static inline void   vb_pairs(vbytes a, vbytes b, int32_t *to) {
-      const __m256i z = _mm256_setzero_si256(), lo = _mm256_unpacklo_epi8(a, b), hi = _mm256_unpackhi_epi8(a, b);
-      _mm256_storeu_si256((__m256i *)to, _mm256_unpacklo_epi8(lo, z));
-      _mm256_storeu_si256((__m256i *)(to + 8), _mm256_unpackhi_epi8(lo, z));
-      _mm256_storeu_si256((__m256i *)(to + 16), _mm256_unpacklo_epi8(hi, z));
-      _mm256_storeu_si256((__m256i *)(to + 24), _mm256_unpackhi_epi8(hi, z));
-}
-static inline void vf_pair(vf *a, vf *b) {
-    const __m256 t = _mm256_permute2f128_ps(*a, *b, 0x31);
-    *a = _mm256_permute2f128_ps(*a, *b, 0x20);
-    *b = t;
+static inline void   vf_pair(vf *a, vf *b) {
+      const __m256 t = _mm256_permute2f128_ps(*a, *b, 0x31);
+      *a = _mm256_permute2f128_ps(*a, *b, 0x20);
+      *b = t;
 }
 
-/* Bytes in fours. Products of two neighbours add up in 16 bits, which limits their number; numbers up to 31 only. */
+#ifndef VNNI
+/* Numbers of 16 bits in pairs. */
+#define VWHOLE
+static inline vi   vi_load(const void *p) { return _mm256_loadu_si256(p); }
+static inline vi   vi_dot(vi acc, vi a, vi b) { return _mm256_add_epi32(acc, _mm256_madd_epi16(a, b)); }
+static inline void vi_store_i16(int16_t *p, vi a, vi b) {
+    _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8));
+}
+static inline void vb_pairs(vbytes a, vbytes b, int32_t *to) {
+    const __m256i z = _mm256_setzero_si256(), lo = _mm256_unpacklo_epi8(a, b), hi = _mm256_unpackhi_epi8(a, b);
+    _mm256_storeu_si256((__m256i *)to, _mm256_unpacklo_epi8(lo, z));
+    _mm256_storeu_si256((__m256i *)(to + 8), _mm256_unpackhi_epi8(lo, z));
+    _mm256_storeu_si256((__m256i *)(to + 16), _mm256_unpacklo_epi8(hi, z));
+    _mm256_storeu_si256((__m256i *)(to + 24), _mm256_unpackhi_epi8(hi, z));
+}
+#endif
+
+/* Bytes in fours. */
 #define VQUADS
 enum { VBYTES = 32, VQN = 2 };
-typedef __m256i    vq;
+typedef __m256i vq;
+#ifdef VNNI
+#define VQUADS_ALL
+static inline bool vq_fits(int largest) { return (void)largest, true; }
+static inline int  vq_most(int largest) { return (void)largest, 8; }
+static inline vq   vq_begin(vi total) { return total; }
+static inline vq   vq_dot(vq acc, vbytes u, vi s) { return _mm256_dpbusd_avx_epi32(acc, u, s); }
+static inline vi   vq_end(vi total, vq acc) { return (void)total, acc; }
+#else
+/* Products of two neighbours add up in 16 bits, which limits their number; numbers up to 31 only. */
 static inline bool vq_fits(int largest) { return largest <= 31; }
 static inline int  vq_most(int largest) { return largest <= 15 ? 8 : 4; }
 static inline vq   vq_begin(vi total) { return (void)total, _mm256_setzero_si256(); }
@@ -237,6 +255,7 @@ static inline vq   vq_dot(vq acc, vbytes u, vi s) {
 static inline vi vq_end(vi total, vq acc) {
     return _mm256_add_epi32(total, _mm256_madd_epi16(acc, _mm256_set1_epi16(1)));
 }
+#endif
 static inline vbytes vb_load(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)p); }
 static inline void   vb_store(uint8_t *p, vbytes a) { _mm256_storeu_si256((__m256i *)p, a); }
 static inline vbytes vb_sixteens(const uint8_t *const *p, size_t at) { return vb_two(p[0] + at, p[1] + at); }
