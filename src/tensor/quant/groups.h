@@ -32,7 +32,7 @@ typedef struct group_best {
     vf cost, a, b;
 } group_best;
 
-static inline int group_copies(const group_shape *s) { return LANES > s->groups ? LANES / s->groups : 1; }
+static inline int group_copies(const group_shape *s) { return LANES > s->groups ? 2 : 1; }
 static inline int group_n_sets(const group_shape *s) { return s->groups > LANES ? s->groups / LANES : 1; }
 
 static inline void group_load(const group_shape *s, const float *x, const float *w, group_set *out) {
@@ -48,33 +48,17 @@ static inline void group_load(const group_shape *s, const float *x, const float 
     }
 }
 
-/* A number of every group of a set, from and to an array of all groups. */
+/* A number of every group of a set, from and to an array of 16, of which a block with eight groups uses half. */
 static inline vf group_get(const group_shape *s, const float *of, int set) {
-    float a[LANES];
-    if (s->groups >= LANES) return v_load(of + set * LANES);
-    for (int l = 0; l < LANES; l++) a[l] = of[l % s->groups];
-    return v_load(a);
+    vf v = v_load(of + set * LANES);
+    return group_copies(s) == 1 ? v : v_lower(v);
 }
 
-static inline void group_put(const group_shape *s, float *of, int set, vf v) {
-    float a[LANES];
-    if (s->groups >= LANES) {
-        v_store(of + set * LANES, v);
-        return;
-    }
-    v_store(a, v);
-    memcpy(of, a, (size_t)s->groups * sizeof *a);
-}
+static inline void group_put(float *of, int set, vf v) { v_store(of + set * LANES, v); }
 
-/* The number of the trial that a copy makes as its j-th of n trials of all copies. */
-static inline int group_trial(const group_shape *s, int copy, int j, int n) { return copy * (n / group_copies(s)) + j; }
-
-/* A constant of each copy's trial. */
-static inline vf group_spread(const group_shape *s, const float *of_trial, int j, int n) {
-    float a[LANES];
-    if (s->groups >= LANES) return v_set(of_trial[j]);
-    for (int l = 0; l < LANES; l++) a[l] = of_trial[group_trial(s, l / s->groups, j, n)];
-    return v_load(a);
+/* The j-th of n constants, where there is a copy also the one that is half of n later. */
+static inline vf group_spread(const group_shape *s, const float *of, int j, int n) {
+    return group_copies(s) == 1 ? v_set(of[j]) : v_halves(of[j], of[j + n / 2]);
 }
 
 static inline void group_take(group_best *t, vf cost, vf a, vf b) {
@@ -83,23 +67,12 @@ static inline void group_take(group_best *t, vf cost, vf a, vf b) {
     t->cost = v_pick_less(cost, t->cost, cost, t->cost);
 }
 
-/* What one copy has, in all of them. */
-static inline vf group_of_copy(const group_shape *s, vf v, int copy) {
-    float a[LANES], b[LANES];
-    v_store(a, v);
-    for (int l = 0; l < LANES; l++) b[l] = a[copy * s->groups + l % s->groups];
-    return v_load(b);
-}
-
-/* All copies have the best of them; later ones made later trials. */
+/* Both copies have the better of them; the second made the later trials. */
 static inline void group_merge(const group_shape *s, group_best *t) {
     group_best all = *t;
     if (group_copies(s) == 1) return;
-    t->cost = group_of_copy(s, all.cost, 0);
-    t->a = group_of_copy(s, all.a, 0);
-    t->b = group_of_copy(s, all.b, 0);
-    for (int c = 1; c < group_copies(s); c++)
-        group_take(t, group_of_copy(s, all.cost, c), group_of_copy(s, all.a, c), group_of_copy(s, all.b, c));
+    *t = (group_best){ v_lower(all.cost), v_lower(all.a), v_lower(all.b) };
+    group_take(t, v_upper(all.cost), v_upper(all.a), v_upper(all.b));
 }
 
 static inline vf group_clamp(vf v, float lo, float hi) {

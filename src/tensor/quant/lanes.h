@@ -85,6 +85,22 @@ static inline vf v_load(const float *p) {
 }
 static inline void v_store(float *p, vf v) { memcpy(p, &v, sizeof v); }
 
+/* Two halves of 16 lanes: a number for each, or the half of a vector twice. Fewer lanes are never cut. */
+#if defined(__AVX512F__)
+static inline vf v_halves(float low, float high) {
+    return _mm512_mask_broadcastss_ps(_mm512_set1_ps(low), 0xff00, _mm_set_ss(high));
+}
+static inline vf v_lower(vf a) { return _mm512_shuffle_f32x4(a, a, 0x44); }
+static inline vf v_upper(vf a) { return _mm512_shuffle_f32x4(a, a, 0xee); }
+#else
+static inline vf   v_halves(float low, float high) {
+      (void)high;
+      return v_set(low);
+}
+static inline vf v_lower(vf a) { return a; }
+static inline vf v_upper(vf a) { return a; }
+#endif
+
 static inline vf v_abs(vf a) { return v_max(a, -a); }
 
 /* Rounds numbers well below 2^22 to integers, ties to even; what becomes zero may have either sign. */

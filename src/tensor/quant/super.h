@@ -47,7 +47,7 @@ static inline float super_error(const group_shape *s, const super_fit *f) {
 static inline void super_round(const group_shape *s, const float *of, float by, float *out) {
     for (int k = 0; k < group_n_sets(s); k++) {
         vf v = group_get(s, of, k) / v_set(by == 0 ? INFINITY : by);
-        group_put(s, out, k, v_round(group_clamp(v, (float)s->smin, (float)s->smax)));
+        group_put(out, k, v_round(group_clamp(v, (float)s->smin, (float)s->smax)));
     }
 }
 
@@ -79,8 +79,8 @@ static inline float symmetric_refit(const super_block *b, const super_fit *f) {
 static inline void symmetric_choose(const super_block *b, super_fit *f) {
     for (int k = 0; k < group_n_sets(b->s); k++) {
         vf scale = group_get(b->s, f->scale, k);
-        group_put(b->s, f->error, k, group_symmetric_choose(b->s, &b->set[k], f->d, &scale));
-        group_put(b->s, f->scale, k, scale);
+        group_put(f->error, k, group_symmetric_choose(b->s, &b->set[k], f->d, &scale));
+        group_put(f->scale, k, scale);
     }
 }
 
@@ -90,7 +90,7 @@ static inline void super_symmetric(const group_shape *s, const float *x, const f
     super_fit   f = { 0 };
     bool        fine = s->smax > 63; /* the neighbours of a rounded scale are near enough */
     group_load(s, x, w, b.set);
-    for (int k = 0; k < group_n_sets(s); k++) group_put(s, scale, k, group_symmetric(s, &b.set[k], fine));
+    for (int k = 0; k < group_n_sets(s); k++) group_put(scale, k, group_symmetric(s, &b.set[k], fine));
     for (int g = 0; g < s->groups; g++)
         if (fabsf(scale[g]) > fabsf(peak)) peak = scale[g];
     super_set(&f, peak / (float)s->smin, 0);
@@ -127,9 +127,9 @@ static inline void affine_refit(const super_block *block, super_fit *f, const fl
     for (int k = 0; k < group_n_sets(s); k++) {
         group_sums t = group_affine_sums(s, &block->set[k], v_set(f->d) * group_get(s, f->scale, k),
                                          v_set(f->dmin) * group_get(s, f->min, k));
-        group_put(s, q1, k, t.q1);
-        group_put(s, q2, k, t.q2);
-        group_put(s, xq, k, t.xq);
+        group_put(q1, k, t.q1);
+        group_put(q2, k, t.q2);
+        group_put(xq, k, t.xq);
     }
     for (int g = 0; g < s->groups; g++) {
         double a = (double)f->scale[g], b = (double)f->min[g];
@@ -151,9 +151,9 @@ static inline void affine_refit(const super_block *block, super_fit *f, const fl
 static inline void affine_choose(const super_block *b, super_fit *f) {
     for (int k = 0; k < group_n_sets(b->s); k++) {
         vf scale = group_get(b->s, f->scale, k), min = group_get(b->s, f->min, k);
-        group_put(b->s, f->error, k, group_affine_choose(b->s, &b->set[k], f->d, f->dmin, &scale, &min));
-        group_put(b->s, f->scale, k, scale);
-        group_put(b->s, f->min, k, min);
+        group_put(f->error, k, group_affine_choose(b->s, &b->set[k], f->d, f->dmin, &scale, &min));
+        group_put(f->scale, k, scale);
+        group_put(f->min, k, min);
     }
 }
 
@@ -168,10 +168,10 @@ static inline void super_affine(const group_shape *s, const float *x, const floa
         vf a, offset, u0, ux;
         group_affine(s, &b.set[k], &start, &a, &offset);
         group_weights(s, &b.set[k], &u0, &ux);
-        group_put(s, scale, k, a);
-        group_put(s, below, k, -offset);
-        group_put(s, w0, k, u0);
-        group_put(s, wx, k, ux);
+        group_put(scale, k, a);
+        group_put(below, k, -offset);
+        group_put(w0, k, u0);
+        group_put(wx, k, ux);
     }
     for (int g = 0; g < s->groups; g++) {
         top = scale[g] > top ? scale[g] : top;
