@@ -75,7 +75,7 @@ static void quant_q8_0(const float *x, const float *w, void *block) {
     block_q8_0 *b = block;
     float       d = peak_of(x, 32) / 127;
     (void)w;
-    b->d = tensor_f32_to_f16(d);
+    b->d = eight_half(d);
     codes_of_8(x, 32, d, b->qs);
 }
 
@@ -84,7 +84,7 @@ static void quant_q8_1(const float *x, const float *w, void *block) {
     float       d = peak_of(x, 32) / 127;
     int         sum = 0;
     (void)w;
-    b->d = tensor_f32_to_f16(d);
+    b->d = eight_half(d);
     codes_of_8(x, 32, d, b->qs);
     for (int j = 0; j < 32; j++) sum += b->qs[j];
     b->s = tensor_f32_to_f16(d * (float)sum);
