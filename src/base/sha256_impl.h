@@ -9,7 +9,7 @@
 
 extern const uint32_t sha256_rounds[64];
 
-bool sha256_x86_can(void); /* asks the processor, which takes a while inside a virtual machine */
+bool sha256_x86_can(void); /* asks the processor once: that takes a while inside a virtual machine */
 void sha256_x86_blocks(uint32_t h[8], const uint8_t *data, size_t n_blocks);
 
 #endif

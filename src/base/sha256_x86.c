@@ -6,11 +6,20 @@
 
 #include <cpuid.h>
 #include <immintrin.h>
+#include <stdatomic.h>
 
-bool sha256_x86_can(void) {
+static bool processor_can(void) {
     unsigned a, b, c, d;
     if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_SSE4_1) || !(c & bit_SSSE3)) return false;
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bit_SHA);
+}
+
+bool sha256_x86_can(void) {
+    enum { UNKNOWN, NO, YES };
+    static atomic_int known;
+    int               can = atomic_load_explicit(&known, memory_order_relaxed);
+    if (can == UNKNOWN) atomic_store_explicit(&known, can = processor_can() ? YES : NO, memory_order_relaxed);
+    return can == YES;
 }
 
 /* The state is kept as the instructions want it: (a, b, e, f) and (c, d, g, h). A group is four rounds; the message words

@@ -21,7 +21,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-enum { PIECE_BYTES = 1 << 20, HASHED_AT_ONCE = 4 };
+enum { PIECE_BYTES = 1 << 20, HASHED_AT_ONCE = 4, SENT_AT_ONCE = 32 << 20 };
 
 typedef struct piece {
     uint32_t tensor;
@@ -50,10 +50,11 @@ typedef struct run {
     atomic_int        failed; /* who fails first writes the error */
     err               error;
     int               rc;
-    pthread_mutex_t   hashing; /* guards sum, hashed and next_hashed */
+    pthread_mutex_t   hashing; /* guards sum, hashed, next_hashed and sent */
     sha256            sum;     /* of the file's first `hashed` bytes */
     uint64_t          hashed;
     size_t            next_hashed; /* piece */
+    uint64_t          sent;        /* bytes that the system was asked to write to the disk */
 } run;
 
 static void fail(run *r, int rc, const err *e) {
@@ -262,17 +263,33 @@ static bool hash_to(run *r, uint64_t end, uint8_t *buffer) {
     return true;
 }
 
-/* A few of the pieces that follow what was hashed, unless another worker is at it. Where reading fails it is tried again at
- * the end, by hash_rest. */
-static void hash_along(run *r, uint8_t *buffer) {
+/* The piece that a worker has in its buffer, if it comes next. */
+static void hash_own(run *r, size_t at, const uint8_t *buffer) {
+    const piece         *x = &r->pieces[at];
+    const stream_tensor *t = &r->j->tensors[x->tensor];
+    size_t               bytes = (size_t)x->n * t->row_bytes;
+    if (r->next_hashed != at || r->hashed != t->offset + (uint64_t)x->first * t->row_bytes) return;
+    sha256_feed(&r->sum, buffer, bytes);
+    r->hashed += bytes;
+    r->next_hashed++;
+}
+
+/* A worker's own piece and a few that follow what was hashed, unless another worker is at it. Where reading fails it is tried
+ * again at the end, by hash_rest. What was hashed begins its way to the disk: there is less to wait for at the end. */
+static void hash_along(run *r, size_t at, uint8_t *buffer) {
     bool fine = true;
     if (pthread_mutex_trylock(&r->hashing) != 0) return;
+    if (atomic_load(&r->pieces[at].made)) hash_own(r, at, buffer);
     for (int i = 0; i < HASHED_AT_ONCE && fine && r->next_hashed < r->n_pieces; i++) {
         const piece         *x = &r->pieces[r->next_hashed];
         const stream_tensor *t = &r->j->tensors[x->tensor];
         if (!atomic_load(&x->made)) break;
         fine = hash_to(r, t->offset + (uint64_t)(x->first + x->n) * t->row_bytes, buffer);
         r->next_hashed += fine;
+    }
+    if (r->hashed >= r->sent + SENT_AT_ONCE) {
+        if (sync_file_range(r->out, (off_t)r->sent, (off_t)(r->hashed - r->sent), SYNC_FILE_RANGE_WRITE) < 0) errno = 0;
+        r->sent = r->hashed;
     }
     pthread_mutex_unlock(&r->hashing);
 }
@@ -309,7 +326,7 @@ static void work(void *ctx, int worker, int n_workers) {
             !r->j->progress(r->j->progress_ctx, atomic_load(&r->done), r->j->bytes))
             rc = err_set(&e, ERR_CANCELLED, "%s was not finished: it was asked to stop", r->j->path);
         if (rc < 0) fail(r, rc, &e);
-        hash_along(r, buffer);
+        hash_along(r, at, buffer);
         rest(r);
     }
 }

@@ -65,7 +65,7 @@ static void quant_affine_group(const tensor_mat *m, int bits, const float *x, in
     int                qmax = (1 << bits) - 1;
     float              scale, bias;
     static const float ones[128] = { [0 ... 127] = 1 };
-    quant_table_get()->affine(x, ones, m->group, qmax, false, &scale, &bias);
+    quant_table_get()->affine(x, ones, m->group, qmax, &scale, &bias);
     scale = put_scale(m->scale_type, scales, g, scale);
     bias = put_scale(m->scale_type, biases, g, bias);
     for (int i = 0; i < m->group; i++) {

@@ -8,6 +8,7 @@
 #ifndef TENSOR_QUANT_EIGHT_H
 #define TENSOR_QUANT_EIGHT_H
 
+#include "tensor/half.h"
 #include "tensor/quant/lanes.h"
 
 #include <math.h>
@@ -37,31 +38,33 @@ static inline float peak_of(const float *x, int n) {
     return most;
 }
 
+/*
+ * To the nearest integer, ties away from zero: the largest number below a half is added to the magnitude, and the fraction
+ * cut off. A half would not do: with 0.49999997 it makes 1.
+ */
 #if defined(__AVX512F__)
 static inline __m128i eight_codes(const float *x, __m512 inverse) {
-    __m512 t = _mm512_mul_ps(_mm512_loadu_ps(x), inverse), zero = _mm512_setzero_ps(), one = _mm512_set1_ps(1);
+    __m512  t = _mm512_mul_ps(_mm512_loadu_ps(x), inverse);
+    __m512i half = _mm512_set1_epi32(0x3effffff), sign = _mm512_set1_epi32(INT32_MIN);
     t = _mm512_min_ps(_mm512_max_ps(t, _mm512_set1_ps(-127)), _mm512_set1_ps(127));
-    __m512    even = _mm512_roundscale_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m512    off = _mm512_sub_ps(t, even);
-    __mmask16 up =
-        _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(t, zero, _CMP_GT_OQ), off, _mm512_set1_ps(0.5f), _CMP_EQ_OQ);
-    __mmask16 down =
-        _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(t, zero, _CMP_LT_OQ), off, _mm512_set1_ps(-0.5f), _CMP_EQ_OQ);
-    even = _mm512_mask_sub_ps(_mm512_mask_add_ps(even, up, even, one), down, even, one);
-    return _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(even));
+    half = _mm512_ternarylogic_epi32(half, _mm512_castps_si512(t), sign, 0xf8); /* half, with the sign of t */
+    return _mm512_cvtepi32_epi8(_mm512_cvttps_epi32(_mm512_add_ps(t, _mm512_castsi512_ps(half))));
 }
 #elif defined(__AVX2__)
 static inline __m256i eight_codes(const float *x, __m256 inverse) {
-    __m256 t = _mm256_mul_ps(_mm256_loadu_ps(x), inverse), zero = _mm256_setzero_ps(), one = _mm256_set1_ps(1);
+    __m256 t = _mm256_mul_ps(_mm256_loadu_ps(x), inverse), half = _mm256_set1_ps(0x1.fffffep-2f);
     t = _mm256_min_ps(_mm256_max_ps(t, _mm256_set1_ps(-127)), _mm256_set1_ps(127));
-    __m256 even = _mm256_round_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), off = _mm256_sub_ps(t, even);
-    __m256 up = _mm256_and_ps(_mm256_cmp_ps(off, _mm256_set1_ps(0.5f), _CMP_EQ_OQ), _mm256_cmp_ps(t, zero, _CMP_GT_OQ));
-    __m256 down =
-        _mm256_and_ps(_mm256_cmp_ps(off, _mm256_set1_ps(-0.5f), _CMP_EQ_OQ), _mm256_cmp_ps(t, zero, _CMP_LT_OQ));
-    even = _mm256_sub_ps(_mm256_add_ps(even, _mm256_and_ps(up, one)), _mm256_and_ps(down, one));
-    return _mm256_cvtps_epi32(even);
+    return _mm256_cvttps_epi32(_mm256_add_ps(t, _mm256_or_ps(half, _mm256_and_ps(t, _mm256_set1_ps(-0.0f)))));
 }
 #endif
+
+static inline uint16_t eight_half(float v) {
+#if defined(__F16C__)
+    return (uint16_t)_cvtss_sh(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#else
+    return tensor_f32_to_f16(v);
+#endif
+}
 
 /* Nearest integers of x / d, within -127..127, ties away from zero: what the reference of these formats does. n is a
  * multiple of 32. */

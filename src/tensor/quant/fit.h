@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { FIT_MAX = 256, FIT_TRIALS = 64 };
+enum { FIT_MAX = 256, FIT_TRIALS = 64, FIT_START = 48 };
 
 /* Rounds to nearest even and clamps; a NaN becomes lo. */
 static inline int fit_round(float v, int lo, int hi) {
@@ -47,15 +47,42 @@ static inline int fit_value(const fit_codes *c, int code) { return c->values ? c
 
 /* --- symmetric: x ~ scale * value -------------------------------------------------------------------------------- */
 
-/* The values of the codes nearest to t. */
-static inline vf fit_values(const fit_codes *c, vf t) {
-    if (!c->values) return v_round(v_min(v_max(t, v_set((float)c->lo)), v_set((float)c->hi)));
-    vf v = v_set((float)c->values[0]);
-    for (int k = 0; k < 15; k++) { /* one step up for every middle that lies below */
-        vf middle = v_set(0.5f * (float)(c->values[k] + c->values[k + 1]));
-        v += v_if_greater(t, middle, v_set((float)(c->values[k + 1] - c->values[k])));
+/* The values of some codes in the form in which vectors look for the nearest one. */
+typedef struct fit_levels {
+    vf lo, hi; /* of integers */
+#if defined(__AVX2__)
+    v_list list; /* of others */
+#else
+    float middle[15], step[15];
+#endif
+    bool listed;
+} fit_levels;
+
+static inline fit_levels fit_levels_of(const fit_codes *c) {
+    fit_levels l = { .lo = v_set((float)c->lo), .hi = v_set((float)c->hi), .listed = c->values };
+#if defined(__AVX2__)
+    if (c->values) l.list = v_list_of(c->values);
+#else
+    for (int k = 0; k < 15 && c->values; k++) {
+        l.middle[k] = 0.5f * (float)(c->values[k] + c->values[k + 1]);
+        l.step[k] = (float)(c->values[k + 1] - c->values[k]);
     }
+    if (c->values) l.lo = v_set((float)c->values[0]);
+#endif
+    return l;
+}
+
+/* The values of the codes nearest to t. */
+static inline vf fit_values(const fit_levels *l, vf t) {
+    if (!l->listed) return v_round(v_min(v_max(t, l->lo), l->hi));
+#if defined(__AVX2__)
+    return v_list_nearest(&l->list, t);
+#else
+    vf v = l->lo;
+    for (int k = 0; k < 15; k++) /* one step up for every middle that lies below */
+        v += v_if_greater(t, v_set(l->middle[k]), v_set(l->step[k]));
     return v;
+#endif
 }
 
 /* The codes nearest to x / scale, from 0 on: lo or the first value is 0. */
@@ -83,10 +110,11 @@ static inline void fit_code_span(const fit_codes *c, const float *x, int n, floa
 /* For each of n_trials inverse scales: sums of w x v and w v v over the codes that result. */
 static inline void fit_products(const fit_codes *c, const float *x, const float *w, int n, const float *inverse,
                                 int n_trials, float *xv, float *vv) {
+    fit_levels levels = fit_levels_of(c);
     for (int k = 0; k < n_trials; k += LANES) {
         vf inv = v_load(inverse + k), a = v_set(0), b = v_set(0);
         for (int i = 0; i < n; i++) {
-            vf v = fit_values(c, v_set(x[i]) * inv), wv = v * v_set(w[i]);
+            vf v = fit_values(&levels, v_set(x[i]) * inv), wv = v * v_set(w[i]);
             a += wv * v_set(x[i]);
             b += wv * v;
         }
@@ -98,27 +126,21 @@ static inline void fit_products(const fit_codes *c, const float *x, const float 
 /* Weighted squared errors of the best codes under n_trials (a multiple of 16) scales. */
 static inline void fit_errors(const fit_codes *c, const float *x, const float *w, int n, const float *scale,
                               int n_trials, float *error) {
+    fit_levels levels = fit_levels_of(c);
     for (int k = 0; k < n_trials; k += LANES) {
         float inverse[LANES];
         for (int l = 0; l < LANES; l++) inverse[l] = scale[k + l] == 0 ? 0 : 1 / scale[k + l];
         vf inv = v_load(inverse), s = v_load(scale + k), sum = v_set(0);
         for (int i = 0; i < n; i++) {
-            vf d = v_set(x[i]) - s * fit_values(c, v_set(x[i]) * inv);
+            vf d = v_set(x[i]) - s * fit_values(&levels, v_set(x[i]) * inv);
             sum += d * d * v_set(w[i]);
         }
         v_store(error + k, sum);
     }
 }
 
-/* The scale that minimises the error; may be negative. 0 when all elements are 0. coarse: the caller tries its neighbours
- * himself. */
-static inline float fit_symmetric(const fit_codes *c, const float *src, const float *w, int n, bool coarse) {
-    float peak = 0, best = 0, best_gain = 0, x[FIT_MAX], inverse[FIT_TRIALS], xv[FIT_TRIALS], vv[FIT_TRIALS];
-    for (int i = 0; i < n; i++) {
-        if (fabsf(src[i]) > fabsf(peak)) peak = src[i];
-    }
-    if (peak == 0) return 0;
-    for (int i = 0; i < n; i++) x[i] = src[i] / peak; /* the peak is 1 now */
+/* Inverse scales to begin with, for elements whose peak is 1; how many. */
+static inline int fit_symmetric_start(const fit_codes *c, float *inverse) {
     int  ends[2] = { fit_value(c, c->values ? 0 : c->lo), fit_value(c, c->values ? 15 : c->hi) };
     bool few = ends[1] <= 1;
     /* The peak lands on the outermost code (t = 1), inside it (headroom) or beyond it (clipped). Few levels want more
@@ -131,12 +153,24 @@ static inline float fit_symmetric(const fit_codes *c, const float *src, const fl
             inverse[side * steps + k] = (float)ends[side] * t;
         }
     }
-    fit_products(c, x, w, n, inverse, sides * steps, xv, vv);
-    for (int k = 0; k < sides * steps; k++) {
+    return sides * steps;
+}
+
+/* The scale that minimises the error; may be negative. 0 when all elements are 0. */
+static inline float fit_symmetric(const fit_codes *c, const float *src, const float *w, int n) {
+    float peak = 0, best = 0, best_gain = 0, x[FIT_MAX], inverse[FIT_TRIALS], xv[FIT_TRIALS], vv[FIT_TRIALS];
+    int   n_trials = fit_symmetric_start(c, inverse);
+    for (int i = 0; i < n; i++) {
+        if (fabsf(src[i]) > fabsf(peak)) peak = src[i];
+    }
+    if (peak == 0) return 0;
+    for (int i = 0; i < n; i++) x[i] = src[i] / peak; /* the peak is 1 now */
+    fit_products(c, x, w, n, inverse, n_trials, xv, vv);
+    for (int k = 0; k < n_trials; k++) {
         float gain = vv[k] > 0 ? xv[k] * xv[k] / vv[k] : 0;
         if (gain > best_gain) best_gain = gain, best = xv[k] / vv[k];
     }
-    if (best == 0 || coarse) return best * peak;
+    if (best == 0) return 0;
     for (int k = 0; k < 16; k++) inverse[k] = (1 + 0.004f * (float)(k - 8)) / best; /* around the best of them */
     fit_products(c, x, w, n, inverse, 16, xv, vv);
     for (int k = 0; k < 16; k++) {
@@ -166,7 +200,7 @@ static inline void fit_affine_errors(const float *x, const float *w, int n, int 
 
 /* What of a group does not depend on the trial; x lies in 0..1. */
 typedef struct fit_group {
-    float x[FIT_MAX], w0, wx, wxx, top; /* sums of w, w x, w x x; the largest offset allowed */
+    float x[FIT_MAX], w0, wx, wxx; /* sums of w, w x, w x x */
     int   n, qmax;
 } fit_group;
 
@@ -195,7 +229,6 @@ static inline void fit_affine_trials(const fit_group *g, const float *w, int n_t
         error[k] = INFINITY;
         if (!(det > 0)) continue;
         float s = (g->w0 * xq[k] - g->wx * q1[k]) / det, b = (g->wx - s * q1[k]) / g->w0;
-        if (b > g->top) b = g->top, s = (xq[k] - b * q1[k]) / q2[k];
         if (!(s > 0)) continue;
         scale[k] = s;
         offset[k] = b;
@@ -211,17 +244,17 @@ static inline void fit_affine_trials(const fit_group *g, const float *w, int n_t
 static inline void fit_affine_start(int qmax, bool fine, float *s, float *b) {
     float clip = qmax <= 3 ? 0.08f : qmax <= 7 ? 0.05f : 0.03f, first = qmax <= 3 ? 0.66f : 0.84f;
     float step = qmax <= 3 ? 0.04f : 0.025f;
-    for (int k = 0; k < 48; k++) {
+    for (int k = 0; k < FIT_START; k++) {
+        int cut = k / 3;
         b[k] = fine ? 0 : clip * (float)(k % 3);
         s[k] = fine ? 1 / ((float)qmax - 0.96f + 0.04f * (float)k)
-                    : (1 - b[k]) / ((float)qmax * (first + step * (float)(k / 3)) + 0.2f);
+                    : (1 - b[k]) / ((float)qmax * (first + step * (float)cut) + 0.2f);
     }
 }
 
-/* scale >= 0; with below_zero the offset is at most 0. */
-static inline void fit_affine(const float *src, const float *w, int n, int qmax, bool below_zero, float *scale,
-                              float *offset) {
-    float     low = below_zero ? 0 : src[0], high = src[0], best = INFINITY, best_s = 0, best_b = 0;
+/* scale >= 0. */
+static inline void fit_affine(const float *src, const float *w, int n, int qmax, float *scale, float *offset) {
+    float     low = src[0], high = src[0], best = INFINITY, best_s = 0, best_b = 0;
     float     s[FIT_TRIALS], b[FIT_TRIALS], e[FIT_TRIALS];
     fit_group g = { .n = n, .qmax = qmax };
     for (int i = 0; i < n; i++) {
@@ -238,15 +271,14 @@ static inline void fit_affine(const float *src, const float *w, int n, int qmax,
         g.wx += w[i] * g.x[i];
         g.wxx += w[i] * g.x[i] * g.x[i];
     }
-    g.top = below_zero ? -low / range : INFINITY;
     for (int round = 0; round < 3; round++) {
-        int n_trials = round == 2 ? 16 : 48;
-        if (round == 1 && below_zero) continue; /* K types try the neighbours of their rounded scales later */
+        int n_trials = round == 2 ? 16 : FIT_START;
         if (round < 2) fit_affine_start(qmax, round, s, b);
         if (round == 2 && best_s == 0) break;
         for (int k = 0; k < 16 && round == 2; k++) { /* the fitted pair may round some elements better */
+            int row = k / 4;
             s[k] = best_s * (1 + 0.006f * (float)(k % 4 - 1));
-            b[k] = best_b + best_s * 0.1f * (float)(k / 4 - 1);
+            b[k] = best_b + best_s * 0.1f * (float)(row - 1);
         }
         fit_affine_trials(&g, w, n_trials, s, b, e);
         for (int k = 0; k < n_trials; k++)
@@ -258,12 +290,11 @@ static inline void fit_affine(const float *src, const float *w, int n, int qmax,
         fit_affine_errors(g.x, w, n, qmax, s, b, 16, e);
         best = INFINITY;
         for (int k = 0; k < 16; k++)
-            if (e[k] < best && b[k] <= g.top) best = e[k], best_s = s[k], best_b = b[k];
+            if (e[k] < best) best = e[k], best_s = s[k], best_b = b[k];
     }
     if (best_s == 0) best_s = 1 / (float)qmax; /* nothing could be fitted: the plain range */
     *scale = best_s * range;
     *offset = low + best_b * range;
-    if (below_zero && *offset > 0) *offset = 0;
 }
 
 #endif

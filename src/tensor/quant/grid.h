@@ -247,7 +247,8 @@ static inline void grid_gains(const grid_shape *g, const float *y, const float *
 
 static inline void grid_trials(const grid_shape *g, float peak, float *inverse, float *shift) {
     for (int k = 0; k < GRID_TRIALS; k++) {
-        float t = g->shift ? 1.0f + 0.2f * (float)(k / 2) : 0.5f + 0.035f * (float)k;
+        int   pair = k / 2;
+        float t = g->shift ? 1.0f + 0.2f * (float)pair : 0.5f + 0.035f * (float)k;
         inverse[k] = g->level[g->n_levels - 1] * t / peak;
         shift[k] = g->shift ? (k % 2 ? -0.125f : 0.125f) : 0;
     }

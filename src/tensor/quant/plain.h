@@ -20,7 +20,7 @@ static void quant_q4_0(const float *x, const float *w, void *block) {
     static const fit_codes codes = { -8, 7, NULL };
     block_q4_0            *b = block;
     uint16_t               half;
-    float                  d = stored_half(&half, fit_symmetric(&codes, x, w, 32, false));
+    float                  d = stored_half(&half, fit_symmetric(&codes, x, w, 32));
     b->d = half;
     for (int j = 0; j < 16; j++) {
         int low = fit_round(fit_divide(x[j], d), -8, 7) + 8, high = fit_round(fit_divide(x[j + 16], d), -8, 7) + 8;
@@ -32,7 +32,7 @@ static void quant_q4_0(const float *x, const float *w, void *block) {
 static void affine_codes(const float *x, const float *w, int most, void *block, uint8_t codes[32]) {
     float    d, m;
     uint16_t halves[2];
-    fit_affine(x, w, 32, most, false, &d, &m);
+    fit_affine(x, w, 32, most, &d, &m);
     d = stored_half(&halves[0], d);
     m = stored_half(&halves[1], m);
     memcpy(block, halves, sizeof halves);
@@ -57,7 +57,7 @@ static void quant_q5_0(const float *x, const float *w, void *block) {
     block_q5_0            *b = block;
     uint8_t                q[32];
     uint16_t               half;
-    float                  d = stored_half(&half, fit_symmetric(&codes, x, w, 32, false));
+    float                  d = stored_half(&half, fit_symmetric(&codes, x, w, 32));
     b->d = half;
     for (int j = 0; j < 32; j++) q[j] = (uint8_t)(fit_round(fit_divide(x[j], d), -16, 15) + 16);
     pack_five(q, b->qs, b->qh);
@@ -75,7 +75,7 @@ static void quant_q8_0(const float *x, const float *w, void *block) {
     block_q8_0 *b = block;
     float       d = peak_of(x, 32) / 127;
     (void)w;
-    b->d = tensor_f32_to_f16(d);
+    b->d = eight_half(d);
     codes_of_8(x, 32, d, b->qs);
 }
 
@@ -84,7 +84,7 @@ static void quant_q8_1(const float *x, const float *w, void *block) {
     float       d = peak_of(x, 32) / 127;
     int         sum = 0;
     (void)w;
-    b->d = tensor_f32_to_f16(d);
+    b->d = eight_half(d);
     codes_of_8(x, 32, d, b->qs);
     for (int j = 0; j < 32; j++) sum += b->qs[j];
     b->s = tensor_f32_to_f16(d * (float)sum);
@@ -107,7 +107,7 @@ static void quant_iq4_nl(const float *x, const float *w, void *block) {
     const fit_codes codes = { 0, 15, tensor_iq4_values };
     block_iq4_nl   *b = block;
     uint16_t        half;
-    float           d = stored_half(&half, fit_symmetric(&codes, x, w, 32, false));
+    float           d = stored_half(&half, fit_symmetric(&codes, x, w, 32));
     b->d = half;
     for (int j = 0; j < 16; j++) {
         int low = fit_code(&codes, fit_divide(x[j], d)), high = fit_code(&codes, fit_divide(x[j + 16], d));
@@ -129,7 +129,7 @@ static void quant_tq1_0(const float *x, const float *w, void *block) {
     block_tq1_0 *b = block;
     int          q[256], digits[5];
     uint16_t     half;
-    float        d = stored_half(&half, fabsf(fit_symmetric(&ternary, x, w, 256, false)));
+    float        d = stored_half(&half, fabsf(fit_symmetric(&ternary, x, w, 256)));
     b->d = half;
     for (int i = 0; i < 256; i++) q[i] = fit_round(fit_divide(x[i], d), -1, 1) + 1;
     for (int m = 0; m < 32; m++) {
@@ -149,7 +149,7 @@ static void quant_tq1_0(const float *x, const float *w, void *block) {
 static void quant_tq2_0(const float *x, const float *w, void *block) {
     block_tq2_0 *b = block;
     uint16_t     half;
-    float        d = stored_half(&half, fabsf(fit_symmetric(&ternary, x, w, 256, false)));
+    float        d = stored_half(&half, fabsf(fit_symmetric(&ternary, x, w, 256)));
     b->d = half;
     memset(b->qs, 0, sizeof b->qs);
     for (int i = 0; i < 256; i++) {

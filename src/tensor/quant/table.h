@@ -11,7 +11,7 @@ typedef void quant_block_fn(const float *x, const float *w, void *block);
 typedef struct quant_table {
     quant_block_fn *block[TENSOR_GGML_END]; /* NULL: the type has no quantizer */
     /* x ~ scale * q + offset with q in 0..qmax; see quant/fit.h. */
-    void (*affine)(const float *x, const float *w, int n, int qmax, bool below_zero, float *scale, float *offset);
+    void (*affine)(const float *x, const float *w, int n, int qmax, float *scale, float *offset);
     /* The scale code, e8m0 or e4m3, with the least squared error for n (at most 256; e4m3: 16) elements as e2m1. */
     uint8_t (*scale_e2m1)(const float *x, int n, bool e4m3);
     void (*from_f16)(const void *src, float *dst, int64_t n); /* any alignment */
