@@ -609,6 +609,29 @@ static scene random_scene(check *c) {
     return s;
 }
 
+/* A row's heads give the same bits side by side and alone, whatever number of them shares a key head. */
+static void check_lanes(check *c, const kernels *k, kv_type kt, kv_type vt, int dim) {
+    for (int group = 1; group <= 9; group++) {
+        scene s = {
+            .n = 2 * ATTN_CHUNK, .n_head = group, .causal = true, .bias_reach = -1, .q_scale = 1, .k_scale = 1
+        };
+        const int    t = s.n - 1;
+        const size_t at = (size_t)t * (size_t)(s.n_head * dim), bytes = (size_t)(s.n_head * dim) * sizeof(float);
+        data         d;
+        kv_layout_init(&s.layout, kt, vt, 16 << check_int(c, 0, 3), 1, dim, dim, false);
+        data_open(c, &s, &d);
+        pages_open(&d, &s.layout, s.n);
+        store_all(c, k, &s.layout, &d, s.n);
+        attn_args a = args_of(&s, &d, d.out), alone = args_of(&s, &d, d.out2);
+        k->attn.rows(&a, t, t + 1, 0, s.n_head, d.scratch.data);
+        for (int h = 0; h < s.n_head; h++) k->attn.rows(&alone, t, t + 1, h, h + 1, d.scratch.data);
+        CHECK(c, memcmp(d.out + at, d.out2 + at, bytes) == 0, "k %s v %s, dims %d: %d heads side by side differ",
+              type_names[kt], type_names[vt], dim, group);
+        pages_close(c, &d);
+        data_close(c, &d);
+    }
+}
+
 int main(int argc, char **argv) {
     check   c;
     kernels k;
@@ -620,6 +643,12 @@ int main(int argc, char **argv) {
         if (c.quick) s.n = (s.n + 2) / 3;
         check_scene(&c, &k, &s);
     }
+    for (int i = 0; i < KV_TYPE_COUNT; i++) {
+        check_lanes(&c, &k, (kv_type)i, (kv_type)i, 96);
+        check_lanes(&c, &k, (kv_type)i, KV_F16, 64);
+        check_lanes(&c, &k, KV_BF16, (kv_type)i, 128);
+    }
+    check_lanes(&c, &k, KV_F16, KV_FP8, 80);
     scene s = { .n = c.quick ? 40 : 150,
                 .n_head = c.quick ? 3 : 16,
                 .causal = true,

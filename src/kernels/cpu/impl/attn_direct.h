@@ -8,9 +8,18 @@
 #define KERNELS_CPU_IMPL_ATTN_DIRECT_H
 
 enum {
-    ND = VREGS >= 32 ? 4 : 2, /* vectors side by side */
-    DIRECT_LANES = 8,         /* more lanes than this share a converted chunk */
+    ND = 4,           /* the most vectors side by side */
+    DIRECT_LANES = 8, /* more lanes than this share a converted chunk */
+
+    /* Dimensions of K beside which lines are prefetched at once. */
+    AHEAD_DIMS = KV_GROUP,
 };
+
+/* Vectors beside mr lanes: as many sums as registers hold, since one waits for the last one of its own. */
+INLINE int direct_vectors(int mr) { return VREGS >= 32 || mr <= 2 ? 4 : 2; }
+
+/* The same for scores; one lane alone would be ahead of the memory there, and its prefetches would come in bursts. */
+INLINE int direct_score_vectors(int mr) { return VREGS < 32 && mr == 1 ? 2 : direct_vectors(mr); }
 
 /* Bits of a value, as a constant. */
 INLINE size_t kv_bits(kv_type type) {
@@ -30,23 +39,23 @@ INLINE const float *direct_factor(kv_type type, const float *x, int n, float *ow
     return own;
 }
 
-/* ND vectors of K before scaling. */
-INLINE void direct_k(kv_type type, const uint8_t *const *kp, size_t o, size_t row, int e, vcode code, vf *kv) {
+/* nd vectors of K before scaling. */
+INLINE void direct_k(int nd, kv_type type, const uint8_t *const *kp, size_t o, size_t row, int e, vcode code, vf *kv) {
 #ifdef VFP8_TWO
     if (type == KV_FP8) {
-        vf_load_fp8_two(kp[0] + o + (size_t)e * row, kv);
+        UNROLL for (int x = 0; x < nd; x += 2) vf_load_fp8_two(kp[x] + o + (size_t)e * row, kv + x);
         return;
     }
 #endif
-    UNROLL for (int x = 0; x < ND; x++) {
+    UNROLL for (int x = 0; x < nd; x++) {
         kv[x] =
             type == KV_FP8 ? vf_load_fp8_part(kp[x] + o + (size_t)e * row) : kv_k_vector(type, kp[x] + o, row, e, code);
     }
 }
 
-/* The sums of a group into the scores at t->s, ND vectors from x0 on; d: the group's first dimension. */
-INLINE void direct_k_fold(int mr, const attn_tile *t, const attn_where *w, int x0, int d, vf acc[4][ND]) {
-    UNROLL for (int x = 0; x < ND; x++) {
+/* The sums of a group into the scores at t->s, nd vectors from x0 on; d: the group's first dimension. */
+INLINE void direct_k_fold(int mr, int nd, const attn_tile *t, const attn_where *w, int x0, int d, vf acc[TILE][ND]) {
+    UNROLL for (int x = 0; x < nd; x++) {
         const int       at = (x0 + x) * VW;
         const uint16_t *s = w->ks[at / 16] + (size_t)(d / w->k_group) * w->tokens + at % 16;
         const vf        scale = vf_load_f16(s);
@@ -59,43 +68,43 @@ INLINE void direct_k_fold(int mr, const attn_tile *t, const attn_where *w, int x
 /* Scores of mr lanes for the whole chunk. mr and type are constants at every call; groups are whole runs of KV_GROUP. */
 INLINE void direct_score_lanes(int mr, kv_type type, const attn_tile *t, const attn_where *w, attn_ahead *ahead,
                                int k_dim) {
-    const int    step = kv_k_step(type), runs = (k_dim + KV_GROUP - 1) / KV_GROUP;
-    const int    lines = ahead_share(ahead, 50, CHUNK / VW / ND * runs);
+    const int    nd = direct_score_vectors(mr), step = kv_k_step(type);
+    const int    lines = ahead_share(ahead, 50, CHUNK / VW / nd * ((k_dim + AHEAD_DIMS - 1) / AHEAD_DIMS));
     const int    group = kv_scaled(type) ? w->k_group : k_dim;
     const size_t unit = kv_bits(type) < 8 ? 1 : kv_bits(type) / 8, row = w->k_row,
                  stride = w->tokens * kv_bits(type) * (size_t)step / 8;
     const vcode  code = kv_vcode(type);
-    const float *q[4];
-    float        own[4][KV_DIM_MAX];
+    const float *q[TILE];
+    float        own[TILE][KV_DIM_MAX];
     UNROLL for (int r = 0; r < mr; r++) q[r] = direct_factor(type, t->q[r], k_dim, own[r]);
-    for (int x0 = 0; x0 < CHUNK / VW; x0 += ND) {
+    for (int x0 = 0; x0 < CHUNK / VW; x0 += nd) {
         const uint8_t *kp[ND];
         size_t         o = 0;
-        UNROLL for (int x = 0; x < ND; x++) kp[x] = w->k[(x0 + x) * VW / 16] + (size_t)((x0 + x) * VW % 16) * unit;
+        UNROLL for (int x = 0; x < nd; x++) kp[x] = w->k[(x0 + x) * VW / 16] + (size_t)((x0 + x) * VW % 16) * unit;
         for (int d0 = 0; d0 < k_dim; d0 += group) {
             const int end = d0 + group < k_dim ? d0 + group : k_dim;
-            vf        acc[4][ND];
-            UNROLL for (int r = 0; r < mr; r++) { UNROLL for (int x = 0; x < ND; x++) acc[r][x] = vf_zero(); }
-            for (int d1 = d0; d1 < end; d1 += KV_GROUP) {
-                const int run = d1 + KV_GROUP < end ? d1 + KV_GROUP : end;
+            vf        acc[TILE][ND];
+            UNROLL for (int r = 0; r < mr; r++) { UNROLL for (int x = 0; x < nd; x++) acc[r][x] = vf_zero(); }
+            for (int d1 = d0; d1 < end; d1 += AHEAD_DIMS) {
+                const int to = d1 + AHEAD_DIMS < end ? d1 + AHEAD_DIMS : end;
                 ahead_lines(ahead, lines);
-                for (int d = d1; d < run; d += step, o += stride) {
+                for (int d = d1; d < to; d += step, o += stride) {
                     UNROLL for (int e = 0; e < step; e++) {
                         vf kv[ND];
-                        direct_k(type, kp, o, row, e, code, kv);
+                        direct_k(nd, type, kp, o, row, e, code, kv);
                         UNROLL for (int r = 0; r < mr; r++) {
                             const vf qd = vf_set1(q[r][d + e]);
-                            UNROLL for (int x = 0; x < ND; x++) acc[r][x] = vf_fma(qd, kv[x], acc[r][x]);
+                            UNROLL for (int x = 0; x < nd; x++) acc[r][x] = vf_fma(qd, kv[x], acc[r][x]);
                         }
                     }
                 }
             }
             if (kv_scaled(type)) {
-                direct_k_fold(mr, t, w, x0, d0, acc);
+                direct_k_fold(mr, nd, t, w, x0, d0, acc);
                 continue;
             }
             UNROLL for (int r = 0; r < mr; r++) {
-                UNROLL for (int x = 0; x < ND; x++) vf_store(t->s[r] + (x0 + x) * VW, acc[r][x]);
+                UNROLL for (int x = 0; x < nd; x++) vf_store(t->s[r] + (x0 + x) * VW, acc[r][x]);
             }
         }
     }
@@ -103,16 +112,16 @@ INLINE void direct_score_lanes(int mr, kv_type type, const attn_tile *t, const a
 
 /* What a tile of values reads beside V. */
 typedef struct direct_factors {
-    const float *p[4];  /* of the lanes: [groups of V][CHUNK] */
-    int          lines; /* prefetched beside sixteen positions */
+    const float *p[TILE]; /* of the lanes: [groups of V][CHUNK] */
+    int          lines;   /* prefetched beside sixteen positions */
 } direct_factors;
 
 /* nv vectors of V at p, from number `in` of a group of KV_GROUP on, before scaling. */
 INLINE void direct_v(kv_type type, int nv, const uint8_t *p, int in, vcode code, vf *vv) {
     const size_t bits = kv_bits(type);
 #ifdef VFP8_TWO
-    if (type == KV_FP8 && nv == 2 && in % 16 == 0) {
-        vf_load_fp8_two(p + in, vv);
+    if (type == KV_FP8 && nv % 2 == 0 && in % 16 == 0) {
+        UNROLL for (int x = 0; x < nv; x += 2) vf_load_fp8_two(p + in + x * VW, vv + x);
         return;
     }
 #endif
@@ -131,12 +140,12 @@ INLINE void direct_value_tile(int mr, int nv, kv_type type, bool split, const at
                               attn_ahead *ahead, const direct_factors *f, int d, int in) {
     const size_t bits = kv_bits(type), from = (size_t)(d - in) * bits / 8;
     const vcode  code = kv_vcode(type);
-    vf           acc[4][ND];
-    const float *by[4][ND];
+    vf           acc[TILE][ND];
+    const float *by[TILE][ND];
     UNROLL for (int r = 0; r < mr; r++) {
         UNROLL for (int x = 0; x < nv; x++) {
             acc[r][x] = vf_zero();
-            by[r][x] = f->p[r] + (kv_scaled(type) ? (d + (split ? group_of(ND, x) : 0)) / w->v_group * CHUNK : 0);
+            by[r][x] = f->p[r] + (kv_scaled(type) ? (d + (split ? group_of(nv, x) : 0)) / w->v_group * CHUNK : 0);
         }
     }
     for (int g = 0; g < GROUPS; g++) {
@@ -163,21 +172,22 @@ INLINE void direct_value_tile(int mr, int nv, kv_type type, bool split, const at
 
 INLINE void direct_value_lanes(int mr, kv_type type, const attn_tile *t, const attn_where *w, attn_ahead *ahead,
                                int v_dim) {
-    const bool     split = kv_scaled(type) && ND * VW > KV_GROUP && w->v_group % (ND * VW) != 0;
-    float          own[4][CHUNK];
+    const int      nd = direct_vectors(mr);
+    const bool     split = kv_scaled(type) && nd * VW > KV_GROUP && w->v_group % (nd * VW) != 0;
+    float          own[TILE][CHUNK];
     direct_factors f;
     int            d = 0;
-    f.lines = ahead_share(ahead, 50, (v_dim / (ND * VW) + v_dim % (ND * VW) / VW) * GROUPS);
+    f.lines = ahead_share(ahead, 50, (v_dim / (nd * VW) + v_dim % (nd * VW) / VW) * GROUPS);
     UNROLL for (int r = 0; r < mr; r++) f.p[r] = direct_factor(type, t->p[r], CHUNK, own[r]);
-    for (; d + ND * VW <= v_dim; d += ND * VW) { /* what half of a group a tile reads: a constant */
+    for (; d + nd * VW <= v_dim; d += nd * VW) { /* what half of a group a tile reads: a constant */
         if (split) {
-            direct_value_tile(mr, ND, type, true, t, w, ahead, &f, d, 0);
-        } else if (ND * VW % KV_GROUP == 0 || d % KV_GROUP == 0) {
-            direct_value_tile(mr, ND, type, false, t, w, ahead, &f, d, 0);
-        } else if (ND * VW == 16) {
-            direct_value_tile(mr, ND, type, false, t, w, ahead, &f, d, 16);
+            direct_value_tile(mr, nd, type, true, t, w, ahead, &f, d, 0);
+        } else if (nd * VW % KV_GROUP == 0 || d % KV_GROUP == 0) {
+            direct_value_tile(mr, nd, type, false, t, w, ahead, &f, d, 0);
+        } else if (nd * VW == 16) {
+            direct_value_tile(mr, nd, type, false, t, w, ahead, &f, d, 16);
         } else {
-            direct_value_tile(mr, ND, type, false, t, w, ahead, &f, d, d % KV_GROUP);
+            direct_value_tile(mr, nd, type, false, t, w, ahead, &f, d, d % KV_GROUP);
         }
     }
     for (; d < v_dim; d += VW) {
@@ -185,69 +195,79 @@ INLINE void direct_value_lanes(int mr, kv_type type, const attn_tile *t, const a
     }
 }
 
-/* One function per type and number of lanes (4 or 1). */
-#define DIRECT(name, type, n)                                                                                          \
+/* One function per type and number of lanes: constants inside, calls outside. */
+typedef void direct_fn(const attn_tile *t, const attn_where *w, attn_ahead *ahead, int dim);
+#define DIRECT_N(name, type, n)                                                                                        \
     static void direct_score_##name##_##n(const attn_tile *t, const attn_where *w, attn_ahead *ahead, int dim) {       \
         direct_score_lanes(n, type, t, w, ahead, dim);                                                                 \
     }                                                                                                                  \
     static void direct_value_##name##_##n(const attn_tile *t, const attn_where *w, attn_ahead *ahead, int dim) {       \
         direct_value_lanes(n, type, t, w, ahead, dim);                                                                 \
     }
-DIRECT(f16, KV_F16, 1)
-DIRECT(f16, KV_F16, 4)
-DIRECT(bf16, KV_BF16, 1)
-DIRECT(bf16, KV_BF16, 4)
-DIRECT(fp8, KV_FP8, 1)
-DIRECT(fp8, KV_FP8, 4)
+#define DIRECT(name, type)                                                                                             \
+    DIRECT_N(name, type, 1)                                                                                            \
+    DIRECT_N(name, type, 2)                                                                                            \
+    DIRECT_N(name, type, 3)                                                                                            \
+    DIRECT_N(name, type, 4)                                                                                            \
+    DIRECT_N(name, type, 5)                                                                                            \
+    DIRECT_N(name, type, 6)                                                                                            \
+    static direct_fn *const direct_score_##name[TILE] = { direct_score_##name##_1, direct_score_##name##_2,            \
+                                                          direct_score_##name##_3, direct_score_##name##_4,            \
+                                                          direct_score_##name##_5, direct_score_##name##_6 };          \
+    static direct_fn *const direct_value_##name[TILE] = { direct_value_##name##_1, direct_value_##name##_2,            \
+                                                          direct_value_##name##_3, direct_value_##name##_4,            \
+                                                          direct_value_##name##_5, direct_value_##name##_6 };
+DIRECT(f16, KV_F16)
+DIRECT(bf16, KV_BF16)
+DIRECT(fp8, KV_FP8)
 #ifndef VQUADS
-DIRECT(q8, KV_Q8_0, 1)
-DIRECT(q8, KV_Q8_0, 4)
-DIRECT(q5, KV_Q5_0, 1)
-DIRECT(q5, KV_Q5_0, 4)
-DIRECT(q4, KV_Q4_0, 1)
-DIRECT(q4, KV_Q4_0, 4)
-DIRECT(tq4, KV_TQ4, 1)
-DIRECT(tq4, KV_TQ4, 4)
-DIRECT(tq3, KV_TQ3, 1)
-DIRECT(tq3, KV_TQ3, 4)
-DIRECT(tq2, KV_TQ2, 1)
-DIRECT(tq2, KV_TQ2, 4)
+DIRECT(q8, KV_Q8_0)
+DIRECT(q5, KV_Q5_0)
+DIRECT(q4, KV_Q4_0)
+DIRECT(tq4, KV_TQ4)
+DIRECT(tq3, KV_TQ3)
+DIRECT(tq2, KV_TQ2)
 #endif
 
 static void direct_scores(const attn_tile *t, kv_type type, const attn_where *w, attn_ahead *ahead, int k_dim) {
-    const bool one = t->mr == 1;
     switch (type) {
-    case KV_F16: (one ? direct_score_f16_1 : direct_score_f16_4)(t, w, ahead, k_dim); return;
-    case KV_BF16: (one ? direct_score_bf16_1 : direct_score_bf16_4)(t, w, ahead, k_dim); return;
-    case KV_FP8: (one ? direct_score_fp8_1 : direct_score_fp8_4)(t, w, ahead, k_dim); return;
+    case KV_F16: direct_score_f16[t->mr - 1](t, w, ahead, k_dim); return;
+    case KV_BF16: direct_score_bf16[t->mr - 1](t, w, ahead, k_dim); return;
+    case KV_FP8: direct_score_fp8[t->mr - 1](t, w, ahead, k_dim); return;
 #ifndef VQUADS
-    case KV_Q8_0: (one ? direct_score_q8_1 : direct_score_q8_4)(t, w, ahead, k_dim); return;
-    case KV_Q5_0: (one ? direct_score_q5_1 : direct_score_q5_4)(t, w, ahead, k_dim); return;
-    case KV_Q4_0: (one ? direct_score_q4_1 : direct_score_q4_4)(t, w, ahead, k_dim); return;
-    case KV_TQ4: (one ? direct_score_tq4_1 : direct_score_tq4_4)(t, w, ahead, k_dim); return;
-    case KV_TQ3: (one ? direct_score_tq3_1 : direct_score_tq3_4)(t, w, ahead, k_dim); return;
-    case KV_TQ2: (one ? direct_score_tq2_1 : direct_score_tq2_4)(t, w, ahead, k_dim); return;
+    case KV_Q8_0: direct_score_q8[t->mr - 1](t, w, ahead, k_dim); return;
+    case KV_Q5_0: direct_score_q5[t->mr - 1](t, w, ahead, k_dim); return;
+    case KV_Q4_0: direct_score_q4[t->mr - 1](t, w, ahead, k_dim); return;
+    case KV_TQ4: direct_score_tq4[t->mr - 1](t, w, ahead, k_dim); return;
+    case KV_TQ3: direct_score_tq3[t->mr - 1](t, w, ahead, k_dim); return;
+    case KV_TQ2: direct_score_tq2[t->mr - 1](t, w, ahead, k_dim); return;
 #endif
     default: return;
     }
 }
 
 static void direct_values(const attn_tile *t, kv_type type, const attn_where *w, attn_ahead *ahead, int v_dim) {
-    const bool one = t->mr == 1;
     switch (type) {
-    case KV_F16: (one ? direct_value_f16_1 : direct_value_f16_4)(t, w, ahead, v_dim); return;
-    case KV_BF16: (one ? direct_value_bf16_1 : direct_value_bf16_4)(t, w, ahead, v_dim); return;
-    case KV_FP8: (one ? direct_value_fp8_1 : direct_value_fp8_4)(t, w, ahead, v_dim); return;
+    case KV_F16: direct_value_f16[t->mr - 1](t, w, ahead, v_dim); return;
+    case KV_BF16: direct_value_bf16[t->mr - 1](t, w, ahead, v_dim); return;
+    case KV_FP8: direct_value_fp8[t->mr - 1](t, w, ahead, v_dim); return;
 #ifndef VQUADS
-    case KV_Q8_0: (one ? direct_value_q8_1 : direct_value_q8_4)(t, w, ahead, v_dim); return;
-    case KV_Q5_0: (one ? direct_value_q5_1 : direct_value_q5_4)(t, w, ahead, v_dim); return;
-    case KV_Q4_0: (one ? direct_value_q4_1 : direct_value_q4_4)(t, w, ahead, v_dim); return;
-    case KV_TQ4: (one ? direct_value_tq4_1 : direct_value_tq4_4)(t, w, ahead, v_dim); return;
-    case KV_TQ3: (one ? direct_value_tq3_1 : direct_value_tq3_4)(t, w, ahead, v_dim); return;
-    case KV_TQ2: (one ? direct_value_tq2_1 : direct_value_tq2_4)(t, w, ahead, v_dim); return;
+    case KV_Q8_0: direct_value_q8[t->mr - 1](t, w, ahead, v_dim); return;
+    case KV_Q5_0: direct_value_q5[t->mr - 1](t, w, ahead, v_dim); return;
+    case KV_Q4_0: direct_value_q4[t->mr - 1](t, w, ahead, v_dim); return;
+    case KV_TQ4: direct_value_tq4[t->mr - 1](t, w, ahead, v_dim); return;
+    case KV_TQ3: direct_value_tq3[t->mr - 1](t, w, ahead, v_dim); return;
+    case KV_TQ2: direct_value_tq2[t->mr - 1](t, w, ahead, v_dim); return;
 #endif
     default: return;
     }
+}
+
+/* Lanes of the next tile of n: tiles as equal as can be. bytes: one side is read in bytes, whose tiles have 4, 2 or 1. */
+static int direct_lanes(int n, bool bytes) {
+    if (bytes) return n >= 4 ? 4 : n >= 2 ? 2 : 1;
+    const int tiles = (n + TILE - 1) / TILE;
+    return (n + tiles - 1) / tiles;
 }
 
 /* Whether a side is read here at all: f32 pages are for reference and take the plain way, and where numbers with scales are read as

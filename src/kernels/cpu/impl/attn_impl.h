@@ -13,7 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MR = VREGS >= 32 ? ATTN_TILE_LANES : 4, NR = VREGS >= 32 ? 4 : 3, CHUNK = ATTN_CHUNK };
+enum { MR = VREGS >= 32 ? ATTN_TILE_LANES : 4, NR = VREGS >= 32 ? 4 : 3, CHUNK = ATTN_CHUNK, TILE = ATTN_TILE_LANES };
 
 #include "kernels/cpu/impl/attn_where.h"
 
@@ -83,22 +83,22 @@ static bool block_lies(const kv_layout *l) {
     return l->k_type == KV_F32 && l->v_type == KV_F32 && l->tokens == CHUNK && !l->v_in_k;
 }
 
-/* A tile: up to MR lanes of one chunk. */
+/* A tile: up to TILE lanes of one chunk. */
 typedef struct attn_tile {
     int          mr;
-    const float *q[MR];   /* [k_dim] */
-    float       *s[MR];   /* scores, then probabilities: [CHUNK] */
-    const float *p[MR];   /* these, or times scales: [v_groups][CHUNK] */
+    const float *q[TILE]; /* [k_dim] */
+    float       *s[TILE]; /* scores, then probabilities: [CHUNK] */
+    const float *p[TILE]; /* these, or times scales: [v_groups][CHUNK] */
     const float *ks;      /* scales of a converted chunk: [k_groups][CHUNK]; NULL: there are none */
     int          k_group; /* dimensions that share a scale; v_group 0: there are none */
     int          v_group;
-    float       *o[MR];          /* where the values go: [v_dim] */
-    float        wa[MR], wb[MR]; /* o = o * wa + values * wb */
-    bool         alone;          /* o = values */
-    int64_t      j0[MR], j1[MR]; /* positions of the chunk that the lane sees */
+    float       *o[TILE];            /* where the values go: [v_dim] */
+    float        wa[TILE], wb[TILE]; /* o = o * wa + values * wb */
+    bool         alone;              /* o = values */
+    int64_t      j0[TILE], j1[TILE]; /* positions of the chunk that the lane sees */
 
-    const int32_t *qi[MR], *w[MR]; /* whole numbers (attn_whole.h): queries and factors of values in pairs, ... */
-    float          qf[MR], wf[MR]; /* ... and what brings them back */
+    const int32_t *qi[TILE], *w[TILE]; /* whole numbers (attn_whole.h): queries and factors of values in pairs, ... */
+    float          qf[TILE], wf[TILE]; /* ... and what brings them back */
 } attn_tile;
 
 /* Dimensions [d, end) of the dot products of mr lanes and nv vectors of positions, each one chain from zero. */
@@ -310,7 +310,7 @@ static void tile_values(const attn_tile *t, const float *v, int v_dim) {
  * stores.
  */
 static void fold_weights(int n, float *m, float *l, const float *cm, const float *cl, float *wa, float *wb) {
-    float e[2 * MR + VW] = { 0 }, top[MR] = { 0 };
+    float e[2 * TILE + VW] = { 0 }, top[TILE] = { 0 };
     for (int r = 0; r < n; r++) {
         if (cm[r] == -INFINITY) continue;
         top[r] = m[r] > cm[r] ? m[r] : cm[r];
@@ -439,7 +439,7 @@ static void tile_run(int mr, attn_block *b, const int *lane, int64_t c, float *c
     } else {
         tile_scores(&t, b->read_k, k_dim, (int)from / VW * VW, (int)(to + VW - 1) / VW * VW);
     }
-    float cm[MR], cl[MR], m[MR], l[MR], bias[CHUNK];
+    float cm[TILE] = { 0 }, cl[TILE] = { 0 }, m[TILE], l[TILE], bias[CHUNK];
     for (int r = 0; r < mr; r++) {
         const float slope = a->alibi ? a->alibi[b->head[lane[r]]] : 0.0f;
         lane_softmax(a, t.s[r], lane_bias(b, lane[r], c, bias), t.j0[r], t.j1[r], b->pos[lane[r]] - c * CHUNK, slope,
@@ -492,9 +492,10 @@ static bool block_direct(attn_block *b, const int *lane, int n, int64_t c, int64
     for (int g = 0; kv_scaled(l->v_type) && !quad_v(l) && g < GROUPS; g++) {
         kv_load_v_scales(w.vs[g], 16, (int)w.v_groups, b->vs + 16 * g, CHUNK);
     }
-    int i = 0;
-    for (; i + 4 <= n; i += 4) tile_run(4, b, lane + i, c, part, &w);
-    for (; i < n; i++) tile_run(1, b, lane + i, c, part, &w);
+    for (int i = 0, mr; i < n; i += mr) {
+        mr = direct_lanes(n - i, quad_k(l) || quad_v(l));
+        tile_run(mr, b, lane + i, c, part, &w);
+    }
     return true;
 }
 
