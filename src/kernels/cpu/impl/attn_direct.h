@@ -11,8 +11,8 @@ enum {
     ND = 4,           /* the most vectors side by side */
     DIRECT_LANES = 8, /* more lanes than this share a converted chunk */
 
-    /* Dimensions of K beside which lines are prefetched at once. */
-    AHEAD_DIMS = KV_GROUP,
+    /* Dimensions of K beside which lines are prefetched at once: the wider a vector, the sooner the next are due. */
+    AHEAD_DIMS = VW >= 16 ? 4 : KV_GROUP,
 };
 
 /* Vectors beside mr lanes: as many sums as registers hold, since one waits for the last one of its own. */

@@ -487,6 +487,7 @@ static bool block_direct(attn_block *b, const int *lane, int n, int64_t c, int64
     if (c < last) where_chunk(b->a, b->kv_head, c + 1, &next), ahead = &next;
     b->chunk = c;
     ahead_begin(&b->ahead, ahead);
+    b->ahead.lines /= (n + TILE - 1) / TILE; /* each tile its share */
     if (quad_k(l)) quad_load_k(b, 0, CHUNK);
     if (quad_v(l)) quad_load_v(b, 0, CHUNK);
     for (int g = 0; kv_scaled(l->v_type) && !quad_v(l) && g < GROUPS; g++) {
