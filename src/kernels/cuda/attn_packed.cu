@@ -432,7 +432,7 @@ static __global__ __launch_bounds__(THREADS, 1) void attn_packed_kernel(const cu
     }
     const kv_layout &l = p.layout;
     words_table(reinterpret_cast<__half2 *>(smem + plan.k_table), p.k_codes, words_entries(l.k_type), THREADS - 32);
-    if (plan.v_table != plan.k_table)
+    if (l.v_type != l.k_type) /* which may have no table: then the places are the same */
         words_table(reinterpret_cast<__half2 *>(smem + plan.v_table), p.v_codes, words_entries(l.v_type), THREADS - 32);
     if (threadIdx.x == 0) own = { p, a.k, a.v, a.table, a.turned, a.interleaved };
     first_sync<PACKED_TEAMS * ONE_THREADS>();
