@@ -265,42 +265,42 @@ template <class T> static __global__ __launch_bounds__(640, 1) void experts_down
     *out = a.add ? old + all : all;
 }
 
+/* What kernels have of their own, at most. */
+#define STATIC_BYTES (18 * 1024)
+
+/* Places of a ring for `warps`, in most_bytes at most and beside `rows` bytes in the shared memory of a block. */
+static int ring_places(int warps, int tile_bytes, int most_bytes, int64_t rows) {
+    const int64_t left = cuda_block_smem() - STATIC_BYTES - rows;
+    const int64_t n = (left < most_bytes ? left : most_bytes) / (warps * tile_bytes);
+    return n > RING_STAGES ? RING_STAGES : n < 0 ? 0 : (int)n;
+}
+
 bool cuda_can_experts(tensor_type type, int64_t cols, int n_tok, int n_used) {
     const bool known = type == TENSOR_Q4_0 || type == TENSOR_Q8_0 || type == TENSOR_Q4_K || type == TENSOR_Q6_K ||
                        type == TENSOR_MXFP4;
-    return known && n_used <= CUDA_EXPERTS_FEW && n_tok <= CUDA_EXPERTS_TOKENS &&
-           (n_used > n_tok ? n_used : n_tok) * cuda_round_up(cols, CUDA_SLICE_UNIT) * 2 <= 64 * 1024;
-}
-
-/* Of the current device. */
-static int multiprocessors() {
-    int device = 0, n = 0;
-    if (cudaGetDevice(&device) != cudaSuccess ||
-        cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
-        return 1;
-    return n;
-}
-
-template <class T> static int up_stages() {
-    const int n = UP_RING_BYTES / (UP_WARPS * T::BYTES);
-    return n > RING_STAGES ? RING_STAGES : n;
+    const int64_t     rows = (n_used > n_tok ? n_used : n_tok) * cuda_round_up(cols, CUDA_SLICE_UNIT) * 2;
+    const cuda_weight w = { type, CUDA_TILE_ROWS, cols, NULL, 0 };
+    return known && n_used <= CUDA_EXPERTS_FEW && n_tok <= CUDA_EXPERTS_TOKENS && rows <= 64 * 1024 &&
+           ring_places(UP_WARPS, (int)product_shape_of(&w).tile_bytes, UP_RING_BYTES, rows) >= 2;
 }
 
 template <class T> static int start_up(experts_args &g, cuda_stream s, err *e) {
-    const int64_t units = (int64_t)g.a.n_tok * g.a.n_used * g.tiles, most = multiprocessors();
-    g.stages = up_stages<T>();
+    const int64_t units = (int64_t)g.a.n_tok * g.a.n_used * g.tiles, most = cuda_attribute(cudaDevAttrMultiProcessorCount),
+                  rows = (int64_t)g.cols_pad * 2 * g.a.n_tok;
+    g.stages = ring_places(UP_WARPS, T::BYTES, UP_RING_BYTES, rows);
     const cuda_shape shape = { (unsigned)(units < most ? units : most), UP_WARPS * 32, 1,
-                               (size_t)UP_WARPS * g.stages * T::BYTES + (size_t)g.cols_pad * 2 * g.a.n_tok, true };
+                               (size_t)UP_WARPS * g.stages * T::BYTES + (size_t)rows, true };
+    static_assert(sizeof(uint64_t) * UP_WARPS * RING_STAGES + UP_WARPS * T::SCRATCH < STATIC_BYTES, "");
     return cuda_launch(experts_up_kernel<T>, shape, s, e, g);
 }
 
 template <class T> static int start(experts_args &g, cuda_stream s, err *e) {
     if (g.a.up) return start_up<T>(g, s, e);
-    g.stages = RING_BYTES / (WARPS * T::BYTES);
-    g.stages = g.stages > RING_STAGES ? RING_STAGES : g.stages;
+    const int64_t rows = (int64_t)g.cols_pad * 2 * g.a.n_used;
+    g.stages = ring_places(WARPS, T::BYTES, RING_BYTES, rows);
     g.stages = g.stages > g.per * g.slice_kt ? g.per * g.slice_kt : g.stages;
     const cuda_shape shape = { (unsigned)(g.a.n_tok * g.tiles), WARPS * 32, 1,
-                               (size_t)WARPS * g.stages * T::BYTES + (size_t)g.cols_pad * 2 * g.a.n_used, true };
+                               (size_t)WARPS * g.stages * T::BYTES + (size_t)rows, true };
     return cuda_launch(experts_down_kernel<T>, shape, s, e, g);
 }
 

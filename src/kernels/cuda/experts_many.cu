@@ -13,6 +13,7 @@
 
 #define MOST_ROWS 32
 #define ROOM (200 * 1024)
+#define STATIC_BYTES (2 * 1024) /* what the kernel has of its own, at most */
 
 struct many_args {
     cuda_many_experts a;
@@ -129,26 +130,38 @@ static size_t rows_bytes(int64_t cols, int rows) {
     return (size_t)rows * (size_t)cuda_round_up(cols, CUDA_SLICE_UNIT) * 2;
 }
 
+/* What a block can ask for, and `most` at most. */
+static size_t block_bytes(int most) {
+    const int there = cuda_block_smem() - STATIC_BYTES;
+    return there < 0 ? 0 : (size_t)(there < most ? there : most);
+}
+
+/* Of `warps` with two places each, the least that they work with. */
+static size_t least_rings(tensor_type type, int64_t cols, int warps) {
+    const cuda_weight   w = { type, CUDA_TILE_ROWS, cols, NULL, 0 };
+    const product_shape p = product_shape_of(&w);
+    return (size_t)warps * (size_t)(2 * p.tile_bytes + p.scratch_bytes);
+}
+
 bool cuda_can_many_experts(tensor_type type, int64_t cols) {
     const bool known = type == TENSOR_Q4_0 || type == TENSOR_Q8_0 || type == TENSOR_Q4_K || type == TENSOR_Q6_K ||
                        type == TENSOR_MXFP4;
-    return known && rows_bytes(cols, CUDA_ITEM_ROWS) <= 100 * 1024;
+    const size_t rows = rows_bytes(cols, CUDA_ITEM_ROWS);
+    return known && rows <= 100 * 1024 && rows + least_rings(type, cols, 8) <= block_bytes(ROOM);
 }
 
 int cuda_item_rows(tensor_type type, int64_t rows, int n_expert, int64_t cols) {
-    const cuda_weight   w = { type, 16, cols, NULL, 0 };
-    const product_shape p = product_shape_of(&w);
-    const size_t        rings = 16 * (size_t)(2 * p.tile_bytes + p.scratch_bytes); /* of 16 warps, at least */
-    const int64_t       each = rows / n_expert;                                   /* of an expert, on average */
-    int                 n = each > 16 ? 32 : each > 4 ? 16 : CUDA_ITEM_ROWS;
-    while (n > CUDA_ITEM_ROWS && rows_bytes(cols, n) + rings > 220 * 1024) n /= 2;
+    const size_t  rings = least_rings(type, cols, 16);
+    const int64_t each = rows / n_expert; /* of an expert, on average */
+    int           n = each > 16 ? 32 : each > 4 ? 16 : CUDA_ITEM_ROWS;
+    while (n > CUDA_ITEM_ROWS && rows_bytes(cols, n) + rings > block_bytes(220 * 1024)) n /= 2;
     return n;
 }
 
 template <class T, int NT, int MATS, int WARPS> static int start(many_args &g, cuda_stream s, err *e) {
     const cuda_many_experts &a = g.a;
     const size_t             fixed = rows_bytes(a.cols, NT * 8) + WARPS * T::SCRATCH;
-    const size_t             room = ROOM * WARPS / 16; /* one block of 16 warps on a multiprocessor, or two of 8 */
+    const size_t             room = block_bytes(ROOM) * WARPS / 16; /* one block of 16 warps on a multiprocessor, or two of 8 */
     g.stages = fixed < room ? (int)((room - fixed) / (WARPS * T::BYTES)) : 0;
     g.stages = g.stages > RING_STAGES ? RING_STAGES : g.stages < 2 ? 2 : g.stages;
     /* A few tiles of a warp at least, so that the rows are not brought for one. */

@@ -17,12 +17,18 @@ typedef struct cuda_shape {
     bool     early; /* may begin before the kernel in front has ended; the kernel waits itself (9.0 and later) */
 } cuda_shape;
 
-/* Whether the current device knows such starts. */
-static inline bool cuda_can_start_early() {
-    int device = 0, major = 0;
-    return cudaGetDevice(&device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 9;
+/* Of the current device; 1 where it does not answer. */
+static inline int cuda_attribute(cudaDeviceAttr which) {
+    int device = 0, n = 0;
+    if (cudaGetDevice(&device) != cudaSuccess || cudaDeviceGetAttribute(&n, which, device) != cudaSuccess) return 1;
+    return n;
 }
+
+/* Shared memory that a block can have, static and asked for: 99 KB to 227. */
+static inline int cuda_block_smem() { return cuda_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin); }
+
+/* Whether the current device knows such starts. */
+static inline bool cuda_can_start_early() { return cuda_attribute(cudaDevAttrComputeCapabilityMajor) >= 9; }
 
 /* Held from where a kernel's attributes are set until it is started: they belong to the kernel, and another thread with an
  * executor of its own may start it with less memory. */
