@@ -1,0 +1,66 @@
+# The GPU in software (docs/cuda.md, "Without a device"): the machine with its runtime as `soft_gpu`, the kernels a second time as
+# PTX that it can read, and soft_<program> for programs that compute on a device: linked with both in place of the CUDA runtime.
+if(NOT HEARTH_CUDA_BUILD)
+  return()
+endif()
+
+file(GLOB soft_gpu_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*.c)
+file(GLOB soft_runtime_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/runtime_*.c ${CMAKE_CURRENT_LIST_DIR}/fatbin.c)
+file(GLOB soft_gpu_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/test_*.c)
+list(REMOVE_ITEM soft_gpu_sources ${soft_gpu_tests})
+add_library(soft_gpu STATIC ${soft_gpu_sources})
+# Loops over lanes, which gcc leaves as they are with less.
+set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/alu.c ${CMAKE_CURRENT_LIST_DIR}/convert.c ${CMAKE_CURRENT_LIST_DIR}/mma.c
+  PROPERTIES COMPILE_OPTIONS "-O3;-fno-math-errno;-fno-trapping-math")
+target_include_directories(soft_gpu PUBLIC ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/tests)
+target_include_directories(soft_gpu SYSTEM PUBLIC ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
+target_link_libraries(soft_gpu PUBLIC h_base m)
+
+# Not compressed, since the machine reads it. Code that is optimized less is read and run in more steps, and compiled sooner.
+set(soft_cuda_flags -fmad=false -Xcompiler=-Wall,-Wextra,-fno-exceptions --no-compress
+  -gencode=arch=compute_90a,code=compute_90a -gencode=arch=compute_80,code=compute_80)
+if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13) # the first that knows the option
+  list(APPEND soft_cuda_flags --Ofast-compile=mid)
+endif()
+if(HEARTH_WERROR)
+  list(APPEND soft_cuda_flags -Werror=all-warnings -Xcompiler=-Werror)
+endif()
+get_target_property(soft_cuda_sources h_cuda SOURCES)
+add_library(h_cuda_soft STATIC ${soft_cuda_sources})
+target_include_directories(h_cuda_soft PUBLIC ${CMAKE_SOURCE_DIR}/src)
+target_compile_options(h_cuda_soft PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${soft_cuda_flags}>")
+target_link_libraries(h_cuda_soft PUBLIC soft_gpu h_kernels h_base)
+
+# What follows chooses the kernels: h_backend looks at HEARTH_SOFT_GPU of the program that is linked (src/CMakeLists.txt).
+function(soft_links name)
+  target_link_libraries(${name} PRIVATE ${ARGN})
+  set_target_properties(${name} PROPERTIES HEARTH_SOFT_GPU ON CUDA_RUNTIME_LIBRARY None)
+endfunction()
+
+foreach(program check_cuda check_cuda_attn check_cuda_pages check_experts check_picks check_backend check_lost test_engine test_prefix
+    test_ahead test_models_golden)
+  get_target_property(sources ${program} SOURCES)
+  get_target_property(links ${program} LINK_LIBRARIES)
+  list(TRANSFORM links REPLACE "^h_cuda$" h_cuda_soft)
+  add_executable(soft_${program} ${sources})
+  soft_links(soft_${program} ${links})
+endforeach()
+add_executable(soft_hearth)
+soft_links(soft_hearth h_cli)
+
+# The runtime over a fake machine, and the machine's own parts.
+foreach(file IN LISTS soft_gpu_tests)
+  get_filename_component(name ${file} NAME_WE)
+  add_executable(${name} ${file})
+  target_link_libraries(${name} PRIVATE PkgConfig::CMOCKA)
+  if(name STREQUAL "test_gpu_runtime")
+    target_sources(${name} PRIVATE ${soft_runtime_sources})
+    target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/tests)
+    target_include_directories(${name} SYSTEM PRIVATE ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
+    target_link_libraries(${name} PRIVATE h_base)
+  else()
+    target_link_libraries(${name} PRIVATE soft_gpu)
+  endif()
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 600)
+endforeach()
