@@ -266,9 +266,7 @@ template <class T> static __global__ __launch_bounds__(640, 1) void experts_down
 }
 
 bool cuda_can_experts(tensor_type type, int64_t cols, int n_tok, int n_used) {
-    const bool known = type == TENSOR_Q4_0 || type == TENSOR_Q8_0 || type == TENSOR_Q4_K || type == TENSOR_Q6_K ||
-                       type == TENSOR_MXFP4;
-    return known && n_used <= CUDA_EXPERTS_FEW && n_tok <= CUDA_EXPERTS_TOKENS &&
+    return product_is_tiled(type) && n_used <= CUDA_EXPERTS_FEW && n_tok <= CUDA_EXPERTS_TOKENS &&
            (n_used > n_tok ? n_used : n_tok) * cuda_round_up(cols, CUDA_SLICE_UNIT) * 2 <= 64 * 1024;
 }
 
@@ -317,11 +315,10 @@ int cuda_op_experts(const cuda_experts *a, cuda_stream s, err *e) {
     g.cols_pad = (int)cuda_round_up(a->cols, CUDA_SLICE_UNIT);
     g.per = (a->n_used * g.live + WARPS - 1) / WARPS;
     switch (a->type) {
-    case TENSOR_MXFP4: return start<unpack_mxfp4>(g, s, e);
-    case TENSOR_Q4_0: return start<unpack_q4_0>(g, s, e);
-    case TENSOR_Q8_0: return start<unpack_q8_0>(g, s, e);
-    case TENSOR_Q4_K: return start<unpack_q4_k>(g, s, e);
-    case TENSOR_Q6_K: return start<unpack_q6_k>(g, s, e);
+#define START(type, T)                                                                                                 \
+    case type: return start<T>(g, s, e);
+        UNPACK_TILED(START)
+#undef START
     default: return err_set(e, ERR_UNSUPPORTED, "CUDA: no experts with weights of type %d", (int)a->type);
     }
 }

@@ -65,6 +65,9 @@ __device__ static inline void pack_scales32(const pack_args &a, uint8_t *to, int
     }
 }
 
+/* What a matrix's power is chosen by (cuda_pack_power); of what is not finite nothing is kept anyway. */
+__device__ static inline uint32_t top_of(float v) { return fabsf(v) < INFINITY ? __float_as_uint(fabsf(v)) : 0; }
+
 /* Pair p of a half word in nibble p. */
 struct pack_in_nibbles {
     __device__ static inline uint32_t place(int code, int p) { return (uint32_t)code << (4 * p); }
@@ -72,6 +75,8 @@ struct pack_in_nibbles {
 
 struct pack_q4_0 : pack_in_nibbles {
     using tile = unpack_q4_0;
+    enum { BLOCK = 18 };
+    __device__ static inline uint32_t top(const uint8_t *b) { return top_of(half_at(b)); }
     __device__ static inline int code(const pack_args &a, int64_t row, int64_t col) {
         if (row >= a.rows || col >= a.cols) return 8;
         return a.from[row * a.row_bytes + col / 32 * 18 + 2 + col % 16] >> (col % 32 / 16 * 4) & 15;
@@ -84,6 +89,8 @@ struct pack_q4_0 : pack_in_nibbles {
 
 struct pack_mxfp4 {
     using tile = unpack_mxfp4;
+    enum { BLOCK = 17 };
+    __device__ static inline uint32_t top(const uint8_t *b) { return b[0]; }
     __device__ static inline int code(const pack_args &a, int64_t row, int64_t col) {
         if (row >= a.rows || col >= a.cols) return 0;
         return a.from[row * a.row_bytes + col / 32 * 17 + 1 + col % 16] >> (col % 32 / 16 * 4) & 15;
@@ -109,6 +116,8 @@ struct pack_mxfp4 {
 
 struct pack_q8_0 {
     using tile = unpack_q8_0;
+    enum { BLOCK = 34 };
+    __device__ static inline uint32_t top(const uint8_t *b) { return top_of(half_at(b)); }
     __device__ static inline int code(const pack_args &a, int64_t row, int64_t col) {
         if (row >= a.rows || col >= a.cols) return 128;
         return a.from[row * a.row_bytes + col / 32 * 34 + 2 + col % 32] ^ 0x80;
@@ -125,6 +134,12 @@ struct pack_q8_0 {
 
 struct pack_q4_k : pack_in_nibbles {
     using tile = unpack_q4_k;
+    enum { BLOCK = 144 };
+    __device__ static inline uint32_t top(const uint8_t *b) {
+        int most = 0;
+        for (int j = 0; j < 4; j++) most = max(most, max(b[4 + j] & 63, (b[12 + j] & 15) | b[4 + j] >> 6 << 4));
+        return max(top_of(half_at(b) * (float)most), top_of(half_at(b + 2) * 0x1p-12f));
+    }
     __device__ static inline int code(const pack_args &a, int64_t row, int64_t col) {
         if (row >= a.rows) return 0;
         return a.from[row * a.row_bytes + col / 256 * 144 + 16 + col % 256 / 64 * 32 + col % 32] >>
@@ -154,6 +169,12 @@ struct pack_q4_k : pack_in_nibbles {
 
 struct pack_q6_k : pack_in_nibbles {
     using tile = unpack_q6_k;
+    enum { BLOCK = 210 };
+    __device__ static inline uint32_t top(const uint8_t *b) {
+        int most = 0;
+        for (int i = 0; i < 16; i++) most = max(most, abs((int)(int8_t)b[192 + i]));
+        return top_of(half_at(b + 208) * (float)most);
+    }
     __device__ static inline int code(const pack_args &a, int64_t row, int64_t col) {
         if (row >= a.rows) return 32;
         const uint8_t *b = a.from + row * a.row_bytes + col / 256 * 210;
@@ -185,6 +206,14 @@ struct pack_q6_k : pack_in_nibbles {
         }
     }
 };
+
+/* As UNPACK_TILED. */
+#define PACK_TILED(X)                                                                                                  \
+    X(TENSOR_Q4_0, pack_q4_0)                                                                                          \
+    X(TENSOR_MXFP4, pack_mxfp4)                                                                                        \
+    X(TENSOR_Q8_0, pack_q8_0)                                                                                          \
+    X(TENSOR_Q4_K, pack_q4_k)                                                                                          \
+    X(TENSOR_Q6_K, pack_q6_k)
 
 /* One warp per tile. */
 template <class F> static __global__ void pack_kernel(const pack_args a) {
@@ -244,9 +273,7 @@ static int pack(void *to, const void *from, size_t row_bytes, tensor_type type, 
         return err_set(e, ERR_UNSUPPORTED, "CUDA: no product with weights of type %d yet", (int)type);
     const cuda_weight   w = { type, rows, cols, to, pitch };
     const product_shape p = product_shape_of(&w);
-    const int           block = type == TENSOR_Q4_K || type == TENSOR_Q6_K   ? 256
-                                : type == TENSOR_Q4_0 || type == TENSOR_Q8_0 || type == TENSOR_MXFP4 ? 32
-                                                                                                      : 1;
+    const int           block = tensor_type_get(type)->block_elems;
     if (rows < 1 || cols < 1 || cols % block || rows > INT32_MAX / 2 || cols > INT32_MAX / 2)
         return err_set(e, ERR_ARG, "CUDA: a matrix of %lld rows and %lld columns", (long long)rows, (long long)cols);
     const pack_args a = {
@@ -255,11 +282,10 @@ static int pack(void *to, const void *from, size_t row_bytes, tensor_type type, 
     };
     const int64_t tiles = p.rows_pad / CUDA_TILE_ROWS * a.n_kt;
     switch (type) {
-    case TENSOR_Q4_0: return cuda_launch(pack_kernel<pack_q4_0>, warps_shape(tiles), s, e, a);
-    case TENSOR_MXFP4: return cuda_launch(pack_kernel<pack_mxfp4>, warps_shape(tiles), s, e, a);
-    case TENSOR_Q8_0: return cuda_launch(pack_kernel<pack_q8_0>, warps_shape(tiles), s, e, a);
-    case TENSOR_Q4_K: return cuda_launch(pack_kernel<pack_q4_k>, warps_shape(tiles), s, e, a);
-    case TENSOR_Q6_K: return cuda_launch(pack_kernel<pack_q6_k>, warps_shape(tiles), s, e, a);
+#define START(type, F)                                                                                                 \
+    case type: return cuda_launch(pack_kernel<F>, warps_shape(tiles), s, e, a);
+        PACK_TILED(START)
+#undef START
     default: return cuda_launch(pack_image_kernel, warps_shape(a.n_kt * p.rows_pad * 8 / 32), s, e, a);
     }
 }
@@ -274,30 +300,11 @@ int cuda_pack_part(void *to, const void *from, size_t row_bytes, tensor_type typ
     return pack(to, from, row_bytes, type, rows, cols, 0, pitch, s, e);
 }
 
-/* What the power of a matrix is chosen by, of one block: MXFP4's exponent; else a float's bits. */
-template <int TYPE> __device__ static inline uint32_t block_top(const uint8_t *b) {
-    if (TYPE == TENSOR_MXFP4) return b[0];
-    float top = fabsf(half_at(TYPE == TENSOR_Q6_K ? b + 208 : b));
-    if (TYPE == TENSOR_Q6_K) {
-        int most = 0;
-        for (int i = 0; i < 16; i++) most = max(most, abs((int)(int8_t)b[192 + i]));
-        top *= (float)most;
-    }
-    if (TYPE == TENSOR_Q4_K) {
-        int most = 0;
-        for (int j = 0; j < 4; j++) most = max(most, max(b[4 + j] & 63, (b[12 + j] & 15) | b[4 + j] >> 6 << 4));
-        const float low = fabsf(half_at(b + 2)) * 0x1p-12f;
-        top *= (float)most;
-        top = fmaxf(top < INFINITY ? top : 0.0f, low < INFINITY ? low : 0.0f);
-    }
-    return top < INFINITY ? __float_as_uint(top) : 0; /* of what is not finite nothing is kept anyway */
-}
-
-template <int TYPE>
-static __global__ __launch_bounds__(256) void top_kernel(uint32_t *top, const uint8_t *blocks, size_t bytes, int64_t n) {
+template <class F>
+static __global__ __launch_bounds__(256) void top_kernel(uint32_t *top, const uint8_t *blocks, int64_t n) {
     uint32_t most = 0;
     for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < n; i += (int64_t)gridDim.x * 256)
-        most = max(most, block_top<TYPE>(blocks + i * bytes));
+        most = max(most, F::top(blocks + i * F::BLOCK));
     most = __reduce_max_sync(0xffffffffu, most);
     if (threadIdx.x % 32 == 0) atomicMax(top, most);
 }
@@ -306,11 +313,10 @@ int cuda_pack_top(uint32_t *top, const void *blocks, tensor_type type, int64_t n
     const cuda_shape shape = { 512, 256, 1, 0, false };
     const uint8_t   *b = (const uint8_t *)blocks;
     switch (type) {
-    case TENSOR_MXFP4: return cuda_launch(top_kernel<TENSOR_MXFP4>, shape, s, e, top, b, 17, n);
-    case TENSOR_Q4_0: return cuda_launch(top_kernel<TENSOR_Q4_0>, shape, s, e, top, b, 18, n);
-    case TENSOR_Q8_0: return cuda_launch(top_kernel<TENSOR_Q8_0>, shape, s, e, top, b, 34, n);
-    case TENSOR_Q4_K: return cuda_launch(top_kernel<TENSOR_Q4_K>, shape, s, e, top, b, 144, n);
-    case TENSOR_Q6_K: return cuda_launch(top_kernel<TENSOR_Q6_K>, shape, s, e, top, b, 210, n);
+#define START(type, F)                                                                                                 \
+    case type: return cuda_launch(top_kernel<F>, shape, s, e, top, b, n);
+        PACK_TILED(START)
+#undef START
     default: return 0;
     }
 }
@@ -323,11 +329,10 @@ int cuda_unpack(void *to, const cuda_weight *w, cuda_stream s, err *e) {
     };
     const cuda_shape shape = warps_shape(p.rows_pad / CUDA_TILE_ROWS * a.n_kt * (p.tile_cols / 64));
     switch (w->type) {
-    case TENSOR_Q4_0: return cuda_launch(unpack_kernel<unpack_q4_0>, shape, s, e, a);
-    case TENSOR_MXFP4: return cuda_launch(unpack_kernel<unpack_mxfp4>, shape, s, e, a);
-    case TENSOR_Q8_0: return cuda_launch(unpack_kernel<unpack_q8_0>, shape, s, e, a);
-    case TENSOR_Q4_K: return cuda_launch(unpack_kernel<unpack_q4_k>, shape, s, e, a);
-    case TENSOR_Q6_K: return cuda_launch(unpack_kernel<unpack_q6_k>, shape, s, e, a);
+#define START(type, T)                                                                                                 \
+    case type: return cuda_launch(unpack_kernel<T>, shape, s, e, a);
+        UNPACK_TILED(START)
+#undef START
     default: return err_set(e, ERR_ARG, "CUDA: weights of type %d are not unpacked", (int)w->type);
     }
 }

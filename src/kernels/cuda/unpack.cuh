@@ -236,4 +236,12 @@ template <int IS_BF16> struct unpack_image : unpack_plain {
 using unpack_f16 = unpack_image<0>;
 using unpack_bf16 = unpack_image<1>;
 
+/* All types that lie in tiles. */
+#define UNPACK_TILED(X)                                                                                                \
+    X(TENSOR_Q4_0, unpack_q4_0)                                                                                        \
+    X(TENSOR_MXFP4, unpack_mxfp4)                                                                                      \
+    X(TENSOR_Q8_0, unpack_q8_0)                                                                                        \
+    X(TENSOR_Q4_K, unpack_q4_k)                                                                                        \
+    X(TENSOR_Q6_K, unpack_q6_k)
+
 #endif
