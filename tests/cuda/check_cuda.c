@@ -135,8 +135,10 @@ static void check_twin(check *c) {
 }
 
 static const tensor_type types[] = { TENSOR_F16,  TENSOR_BF16, TENSOR_Q8_0, TENSOR_Q4_0,
-                                     TENSOR_Q4_K, TENSOR_Q6_K, TENSOR_MXFP4 };
+                                     TENSOR_Q4_K, TENSOR_Q5_K, TENSOR_Q6_K, TENSOR_MXFP4 };
 enum { N_TYPES = sizeof types / sizeof *types };
+
+static bool has_min(tensor_type type) { return type == TENSOR_Q4_K || type == TENSOR_Q5_K; }
 
 /* A row of weights in file layout: quantized normals, or valid random blocks. */
 static void draw_row(check *c, tensor_type type, uint8_t *row, int64_t cols, size_t row_bytes) {
@@ -153,7 +155,7 @@ static void draw_row(check *c, tensor_type type, uint8_t *row, int64_t cols, siz
         const uint16_t d = tensor_f32_to_f16(ldexpf(check_normal(c), check_int(c, -12, -4)));
         const uint16_t m = tensor_f32_to_f16(ldexpf(check_normal(c), check_int(c, -12, -4)));
         memcpy(type == TENSOR_Q6_K ? b + 208 : b, &d, 2);
-        if (type == TENSOR_Q4_K) memcpy(b + 2, &m, 2);
+        if (has_min(type)) memcpy(b + 2, &m, 2);
         if (type == TENSOR_MXFP4) b[0] = (uint8_t)check_int(c, CUDA_MXFP4_TOP - 30, CUDA_MXFP4_TOP);
     }
 }
@@ -183,8 +185,8 @@ static void check_twin_weights(check *c) {
             for (int k = g; k < g + 32; k++) top = fmaxf(top, fabsf(f[k]));
             for (int k = g; k < g + 32; k++) {
                 const double got = value16(type == TENSOR_BF16, w[k]) * by, d = fabs(got - (double)f[k]);
-                /* Q4_K: the two rounded factors may cancel, so the bound is that of their size, not of the sum's. */
-                CHECK(c, d <= (double)top * 0x1p-10 + (type == TENSOR_Q4_K ? 0x1p-8 * 16 : 0x1p-24 * by),
+                /* The two rounded factors may cancel, so the bound is that of their size, not of the sum's. */
+                CHECK(c, d <= (double)top * 0x1p-10 + (has_min(type) ? 0x1p-8 * 16 : 0x1p-24 * by),
                       "%s: weight %g is %g", tensor_type_name(type), (double)f[k], got);
             }
         }

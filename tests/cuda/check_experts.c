@@ -296,7 +296,7 @@ static void check_many(check *c, const scene *s, int item_rows) {
 }
 
 static void check_types(check *c) {
-    static const int types[] = { TENSOR_Q4_K, TENSOR_MXFP4, TENSOR_Q8_0, TENSOR_Q4_0, TENSOR_Q6_K };
+    static const int types[] = { TENSOR_Q4_K, TENSOR_MXFP4, TENSOR_Q8_0, TENSOR_Q4_0, TENSOR_Q6_K, TENSOR_Q5_K };
     static const struct { int cols, ff; } shapes[] = { { 2048, 768 }, { 768, 256 }, { 2816, 512 }, { 1024, 1280 } };
     static const int counts[] = { 1, 2, 4, 5, 33, MOST };
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {

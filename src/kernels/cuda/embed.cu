@@ -12,9 +12,11 @@ __device__ static inline float    half_at(const uint8_t *p) {
     return __half2float(__ushort_as_half((unsigned short)two_bytes(p)));
 }
 
-__device__ static inline float q4_k_at(const uint8_t *b, int i) {
+/* Q4_K, and Q5_K with fifth bits. */
+__device__ static inline float k4_at(const uint8_t *b, int i, bool fifth) {
     const uint8_t *s = b + 4;
-    const int      g = i / 32, q = b[16 + i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15;
+    const int      g = i / 32, low = b[(fifth ? 48 : 16) + i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15;
+    const int      q = fifth ? low | (b[16 + i % 32] >> g & 1) << 4 : low;
     const int      sc = g < 4 ? s[g] & 63 : (s[g + 4] & 15) | s[g - 4] >> 6 << 4;
     const int      mn = g < 4 ? s[g + 4] & 63 : s[g + 4] >> 4 | s[g] >> 6 << 4;
     return half_at(b) * (float)sc * (float)q - half_at(b + 2) * (float)mn;
@@ -40,7 +42,8 @@ __device__ static inline float value_at(tensor_type type, const uint8_t *row, in
         return half_at(b) * (float)((b[2 + i % 16] >> (i % 32 / 16 * 4) & 15) - 8);
     }
     case TENSOR_Q8_0: return half_at(row + i / 32 * 34) * (float)(int8_t)row[i / 32 * 34 + 2 + i % 32];
-    case TENSOR_Q4_K: return q4_k_at(row + i / 256 * 144, (int)(i % 256));
+    case TENSOR_Q4_K: return k4_at(row + i / 256 * 144, (int)(i % 256), false);
+    case TENSOR_Q5_K: return k4_at(row + i / 256 * 176, (int)(i % 256), true);
     case TENSOR_Q6_K: return q6_k_at(row + i / 256 * 210, (int)(i % 256));
     case TENSOR_MXFP4: return mxfp4_at(row + i / 32 * 17, (int)(i % 32));
     case TENSOR_F32: return ((const float *)(const void *)row)[i];
@@ -67,7 +70,7 @@ static __global__ __launch_bounds__(THREADS) void embed_kernel(float *to, const 
 
 bool cuda_can_embed(tensor_type type) {
     return type == TENSOR_F32 || type == TENSOR_F16 || type == TENSOR_BF16 || type == TENSOR_Q4_0 || type == TENSOR_Q8_0 ||
-           type == TENSOR_Q4_K || type == TENSOR_Q6_K || type == TENSOR_MXFP4;
+           type == TENSOR_Q4_K || type == TENSOR_Q5_K || type == TENSOR_Q6_K || type == TENSOR_MXFP4;
 }
 
 int cuda_op_embed_tokens(float *to, const cuda_embed_table *r, int64_t n, float scale, cuda_stream s, err *e) {

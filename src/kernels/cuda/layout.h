@@ -28,6 +28,8 @@
  *           6 bits, sc in the lower and mn in the upper half of three words. Each half of word h = 0, 1 has pair 4h, pair
  *           4h+1 and the low 4 bits of pair 4h+2; byte h of each half of word 2 has the high 2 bits of pair 4h+2, and
  *           pair 4h+3
+ *     Q5_K  256 columns, 2816 bytes: low nibbles as Q4_0; then [64 columns][lane] a word with the fifth bits, of pair a_p
+ *           of 16 columns j at bit 2j + p / 2 + 4 (p % 2), from j = 2 on 4 bits higher, of each half; then as Q4_K
  *     Q6_K  256 columns, 3360 bytes: low nibbles as Q4_0; then [64 columns][lane] two words with the upper two bits:
  *           word j / 2, pair a_p of 16 columns j at bit 2 (4 (j % 2) + p) of each half; then [row][16 columns] scale
  *           + 128; then [row] D
@@ -36,7 +38,7 @@
  *
  * A tile takes the bytes of the file's blocks, no more; of MXFP4 a byte more per block. All weights of a matrix are
  * divided by two to a power (cuda_pack_power). D is the scale of the file, so divided, times 2^24, or times 2^20 for rows
- * 8 to 15 of Q4_0 and Q4_K, whose nibbles are read where they lie (unpack.cuh).
+ * 8 to 15 of Q4_0, Q4_K and Q5_K, whose nibbles are read where they lie (unpack.cuh).
  */
 #ifndef KERNELS_CUDA_LAYOUT_H
 #define KERNELS_CUDA_LAYOUT_H
@@ -63,8 +65,8 @@ enum { CUDA_MXFP4_TOP = 128 };
 
 /*
  * The power of two that the weights of a matrix are divided by, from its largest block (cuda_pack_top): MXFP4's exponent
- * comes to CUDA_MXFP4_TOP. Of other types `top` is a float's bits, the largest d (Q4_0, Q8_0), d * scale (Q6_K, Q4_K) or
- * dmin * 2^-12 (Q4_K); times 2^24 it comes to [2^14, 2^15). So weights are at most 2^-2, and what is rounded away of the
+ * comes to CUDA_MXFP4_TOP. Of other types `top` is a float's bits, the largest d (Q4_0, Q8_0), d * scale (Q6_K, Q4_K,
+ * Q5_K) or dmin * 2^-12 (Q4_K, Q5_K); times 2^24 it comes to [2^14, 2^15). So weights are at most 2^-2, and what is rounded away of the
  * smallest of them, half of 2^-24, is less than the rounding of the largest.
  */
 CUDA_BOTH static inline int cuda_pack_power(int is_mxfp4, uint32_t top) {

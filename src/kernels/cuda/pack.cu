@@ -132,27 +132,34 @@ struct pack_q8_0 {
     }
 };
 
-struct pack_q4_k : pack_in_nibbles {
-    using tile = unpack_q4_k;
-    enum { BLOCK = 144 };
+/* Fifth bits of a tile of 256 columns, [64 columns][lane] 4 bytes, where unpack_q5_k has them. */
+template <class F>
+__device__ static inline void pack_fifth(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+    for (int b = 0; b < 4; b++) {
+        uint32_t w = 0;
+        for (int i = 0; i < 32; i++) { /* 16 columns j, pair p, element i % 2 */
+            const int j = i / 8, p = i / 2 % 4, k = 2 * j + (j < 2 ? 0 : 4) + p / 2;
+            const int code = F::code(a, row0 + pair_row(p, lane), col0 + b * 64 + j * 16 + pair_col(p, lane) + i % 2);
+            w |= (uint32_t)(code >> 4 & 1) << (k + 4 * (p % 2) + 16 * (i % 2));
+        }
+        *reinterpret_cast<uint32_t *>(to + b * 128 + lane * 4) = w;
+    }
+}
+
+/* Q4_K and Q5_K: d, dmin and the pairs of 6 bits, at the beginning of a block. */
+template <int BYTES> struct pack_k4 : pack_in_nibbles {
+    enum { BLOCK = BYTES };
     __device__ static inline uint32_t top(const uint8_t *b) {
         int most = 0;
         for (int j = 0; j < 4; j++) most = max(most, max(b[4 + j] & 63, (b[12 + j] & 15) | b[4 + j] >> 6 << 4));
         return max(top_of(half_at(b) * (float)most), top_of(half_at(b + 2) * 0x1p-12f));
     }
-    __device__ static inline int code(const pack_args &a, int64_t row, int64_t col) {
-        if (row >= a.rows) return 0;
-        return a.from[row * a.row_bytes + col / 256 * 144 + 16 + col % 256 / 64 * 32 + col % 32] >>
-                   (col % 64 / 32 * 4) &
-               15;
-    }
-    __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
-        pack_nibbles<pack_q4_k>(a, to, row0, col0, 256, lane);
+    __device__ static inline void scales(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
         const int64_t row = row0 + lane;
         if (lane >= 16) return;
         uint32_t pair[8] = {}, d = 0;
         if (row < a.rows) {
-            const uint8_t *b = a.from + row * a.row_bytes + col0 / 256 * 144, *s = b + 4;
+            const uint8_t *b = a.from + row * a.row_bytes + col0 / 256 * BYTES, *s = b + 4;
             d = scaled(b, (lane < 8 ? 24 : 20) - a.power) | (scaled(b + 2, 12 - a.power) ^ 0x8000u) << 16;
             for (int j = 0; j < 8; j++) {
                 const uint32_t sc = j < 4 ? s[j] & 63 : (s[j + 4] & 15) | s[j - 4] >> 6 << 4;
@@ -163,7 +170,35 @@ struct pack_q4_k : pack_in_nibbles {
         const uint32_t w0 = pair[0] | pair[1] << 6 | (pair[2] & 0x000f000fu) << 12;
         const uint32_t w1 = pair[4] | pair[5] << 6 | (pair[6] & 0x000f000fu) << 12;
         const uint32_t w2 = (pair[2] & 0x00300030u) >> 4 | pair[3] << 2 | (pair[6] & 0x00300030u) << 4 | pair[7] << 10;
-        *reinterpret_cast<uint4 *>(to + 2048 + lane * 16) = make_uint4(d, w0, w1, w2);
+        *reinterpret_cast<uint4 *>(to + lane * 16) = make_uint4(d, w0, w1, w2);
+    }
+    /* Four bits of nibbles that lie as in Q4_K from `qs` on. */
+    __device__ static inline int nibble(const uint8_t *qs, int64_t col) {
+        return qs[col % 256 / 64 * 32 + col % 32] >> (col % 64 / 32 * 4) & 15;
+    }
+};
+
+struct pack_q4_k : pack_k4<144> {
+    using tile = unpack_q4_k;
+    __device__ static inline int code(const pack_args &a, int64_t row, int64_t col) {
+        return row >= a.rows ? 0 : nibble(a.from + row * a.row_bytes + col / 256 * BLOCK + 16, col);
+    }
+    __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+        pack_nibbles<pack_q4_k>(a, to, row0, col0, 256, lane);
+        scales(a, to + 2048, row0, col0, lane);
+    }
+};
+
+struct pack_q5_k : pack_k4<176> {
+    using tile = unpack_q5_k;
+    __device__ static inline int code(const pack_args &a, int64_t row, int64_t col) {
+        const uint8_t *b = a.from + row * a.row_bytes + col / 256 * BLOCK;
+        return row >= a.rows ? 0 : nibble(b + 48, col) | (b[16 + col % 32] >> (col % 256 / 32) & 1) << 4;
+    }
+    __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+        pack_nibbles<pack_q5_k>(a, to, row0, col0, 256, lane);
+        pack_fifth<pack_q5_k>(a, to + 2048, row0, col0, lane);
+        scales(a, to + 2560, row0, col0, lane);
     }
 };
 
@@ -213,6 +248,7 @@ struct pack_q6_k : pack_in_nibbles {
     X(TENSOR_MXFP4, pack_mxfp4)                                                                                        \
     X(TENSOR_Q8_0, pack_q8_0)                                                                                          \
     X(TENSOR_Q4_K, pack_q4_k)                                                                                          \
+    X(TENSOR_Q5_K, pack_q5_k)                                                                                          \
     X(TENSOR_Q6_K, pack_q6_k)
 
 /* One warp per tile. */

@@ -99,17 +99,24 @@ static double half(uint16_t h) { return (double)tensor_f16_to_f32(h); }
 /* A scale of the file, divided by 2^power, times 2^e. */
 static double scaled(uint16_t h, int power, int e) { return half(round16(ldexp(half(h), e - power))); }
 
-static void weights_q4_k(const block_q4_k *b, int power, uint16_t *out) {
+/* Q4_K, and Q5_K where there are fifth bits. */
+static void weights_k4(const block_q4_k *b, const uint8_t *qh, const uint8_t *qs, int power, uint16_t *out) {
     const double d = scaled(b->d, power, 24), dmin = scaled(b->dmin, power, 12);
     for (int j = 0; j < 8; j++) {
         int sc, mn;
         block_k4_scale_min(b->scales, j, &sc, &mn);
         const double s = half(round16(d * sc)), m = half(round16(ldexp(dmin * mn, -12)));
         for (int l = 0; l < 32; l++) {
-            const int q = b->qs[j / 2 * 32 + l] >> (j % 2 * 4) & 15;
+            const int q = (qs[j / 2 * 32 + l] >> (j % 2 * 4) & 15) | (qh ? (qh[l] >> j & 1) << 4 : 0);
             out[32 * j + l] = round16(ldexp(q * s, -24) - m);
         }
     }
+}
+
+static void weights_q4_k(const block_q4_k *b, int power, uint16_t *out) { weights_k4(b, NULL, b->qs, power, out); }
+
+static void weights_q5_k(const block_q5_k *b, int power, uint16_t *out) {
+    weights_k4((const block_q4_k *)b, b->qh, b->qs, power, out); /* the same beginning */
 }
 
 /* s * 2^-24 * (q - zero), where the subtrahend is rounded. */
@@ -157,6 +164,9 @@ bool cuda_twin_weights(tensor_type type, const void *row, int64_t n, int power, 
     case TENSOR_Q4_K:
         for (int64_t i = 0; i < n / 256; i++) weights_q4_k((const block_q4_k *)row + i, power, out + 256 * i);
         return true;
+    case TENSOR_Q5_K:
+        for (int64_t i = 0; i < n / 256; i++) weights_q5_k((const block_q5_k *)row + i, power, out + 256 * i);
+        return true;
     case TENSOR_Q6_K:
         for (int64_t i = 0; i < n / 256; i++) weights_q6_k((const block_q6_k *)row + i, power, out + 256 * i);
         return true;
@@ -182,7 +192,7 @@ static uint32_t block_top(tensor_type type, const uint8_t *b) {
             most = sc > most ? sc : most;
         }
         return magnitude(((const block_q6_k *)b)->d, most);
-    default:
+    default: /* Q4_K and Q5_K begin alike */
         for (int j = 0; j < 8; j++) {
             block_k4_scale_min(((const block_q4_k *)b)->scales, j, &sc, &mn);
             most = sc > most ? sc : most;

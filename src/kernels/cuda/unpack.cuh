@@ -10,7 +10,7 @@
  *
  *     Q4_0, Q8_0   z = zero * D * 2^-24;                                 D * 2^-24 * q - z, fused
  *     Q6_K         s = D * scale, z = 32 * s * 2^-24;                    s * 2^-24 * q - z, fused
- *     Q4_K         s = D * sc, m = dmin * mn, less the matrix's power;   s * 2^-24 * q - m, fused
+ *     Q4_K, Q5_K   s = D * sc, m = dmin * mn, less the matrix's power;   s * 2^-24 * q - m, fused
  *     MXFP4        d * q, which is exact but for weights 2^24 times smaller than the largest
  *     F16, BF16    the value itself
  *
@@ -143,10 +143,10 @@ struct unpack_q8_0 : unpack_tiled<2176> {
 
 /*
  * Four lanes share a row, and every lane would decode all scales of its rows: prepare() has each scale decoded once, as
- * (D * sc, -dmin * mn) in the scratch: [128 columns][row][32 columns] 4 bytes.
+ * (D * sc, -dmin * mn) in the scratch: [128 columns][row][32 columns] 4 bytes. SCALES: where those of a tile begin.
  */
-struct unpack_q4_k : unpack_tiled<2304> {
-    enum { COLS = 256, BYTES = 2304, BF16 = 0, SCRATCH = 512 };
+template <int BYTES, int SCALES> struct unpack_k4 : unpack_tiled<BYTES> {
+    enum { SCRATCH = 512 };
     /* 1024 + sc and 1024 + mn to sc and mn * 2^-12, times (D, -dmin * 2^12). */
     __device__ static inline uint32_t scale(uint32_t bits, uint32_t d) {
         const uint32_t by = 0x0c003c00u, less = 0xb400e400u;
@@ -155,7 +155,7 @@ struct unpack_q4_k : unpack_tiled<2304> {
     /* Lane 2r + h: pairs 4h .. 4h+3 of row r. */
     __device__ static inline void prepare(const uint8_t *tile, uint8_t *scratch, int lane) {
         const int      row = lane / 2, h = lane % 2;
-        const uint4    s = load_lane16(tile + 2048 + row * 16);
+        const uint4    s = load_lane16(tile + SCALES + row * 16);
         const uint32_t w = h ? s.z : s.y, v = h ? s.w >> 8 : s.w;
         *reinterpret_cast<uint4 *>(scratch + h * 256 + row * 16) =
             make_uint4(scale(set_in(w, 0x003f003fu, HALF2_1024), s.x),
@@ -163,6 +163,10 @@ struct unpack_q4_k : unpack_tiled<2304> {
                        scale(set_in(w >> 12, 0x000f000fu, set_in(v << 4, 0x00300030u, HALF2_1024)), s.x),
                        scale(set_in(v >> 2, 0x003f003fu, HALF2_1024), s.x));
     }
+};
+
+struct unpack_q4_k : unpack_k4<2304, 2048> {
+    enum { COLS = 256, BYTES = 2304, BF16 = 0 };
     __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, const uint8_t *scratch, int block,
                                             int lane) {
         const uint4    q = load_lane16(tile + block * 512 + lane * 16);
@@ -179,6 +183,36 @@ struct unpack_q4_k : unpack_tiled<2304> {
             a[j][1] = pair_of(w[j], 0x00f000f0u, d8, m8);
             a[j][2] = pair_of(w[j] >> 8, 0x000f000fu, d0, m0);
             a[j][3] = pair_of(w[j] >> 8, 0x00f000f0u, d8, m8);
+        }
+    }
+};
+
+/* The fifth bit of pairs a0 and a1 (a2 and a3) of 16 columns j is moved to bits 4 and 8 of each half by one shift: it lies
+ * at bits k and k + 4, where k = 2j (2j + 1) of j = 0, 1 and 2j + 4 (2j + 5) of others. */
+struct unpack_q5_k : unpack_k4<2816, 2560> {
+    enum { COLS = 256, BYTES = 2816, BF16 = 0 };
+    /* Four bits of w and the bit above them of `high`. */
+    __device__ static inline uint32_t pair(uint32_t w, uint32_t mask, uint32_t high, uint32_t bit, __half2 s, __half2 m) {
+        return as_u32(__hfma2(as_half2(set_in(w, mask, high & bit)), s, m));
+    }
+    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, const uint8_t *scratch, int block,
+                                            int lane) {
+        const uint4    q = load_lane16(tile + block * 512 + lane * 16);
+        const uint32_t h = *reinterpret_cast<const uint32_t *>(tile + 2048 + block * 128 + lane * 4);
+        const uint8_t *rows = scratch + block / 2 * 256 + lane / 4 * 16;
+        const uint4    s0 = load_lane16(rows), s8 = load_lane16(rows + 128);
+        const uint2    r0 = block % 2 ? make_uint2(s0.z, s0.w) : make_uint2(s0.x, s0.y);
+        const uint2    r8 = block % 2 ? make_uint2(s8.z, s8.w) : make_uint2(s8.x, s8.y);
+        const uint32_t w[4] = { q.x, q.y, q.z, q.w };
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const uint32_t p0 = j < 2 ? r0.x : r0.y, p8 = j < 2 ? r8.x : r8.y;
+            const __half2  d0 = low_twice(p0), m0 = high_twice(p0), d8 = low_twice(p8), m8 = high_twice(p8);
+            const uint32_t h0 = j < 2 ? h << (4 - 2 * j) : h >> (2 * j), h2 = j < 2 ? h << (3 - 2 * j) : h >> (2 * j + 1);
+            a[j][0] = pair(w[j], 0x000f000fu, h0, 0x00100010u, d0, m0);
+            a[j][1] = pair(w[j], 0x00f000f0u, h0, 0x01000100u, d8, m8);
+            a[j][2] = pair(w[j] >> 8, 0x000f000fu, h2, 0x00100010u, d0, m0);
+            a[j][3] = pair(w[j] >> 8, 0x00f000f0u, h2, 0x01000100u, d8, m8);
         }
     }
 };
@@ -242,6 +276,7 @@ using unpack_bf16 = unpack_image<1>;
     X(TENSOR_MXFP4, unpack_mxfp4)                                                                                      \
     X(TENSOR_Q8_0, unpack_q8_0)                                                                                        \
     X(TENSOR_Q4_K, unpack_q4_k)                                                                                        \
+    X(TENSOR_Q5_K, unpack_q5_k)                                                                                        \
     X(TENSOR_Q6_K, unpack_q6_k)
 
 #endif
