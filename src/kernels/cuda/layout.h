@@ -36,9 +36,18 @@
  *     Q8_0  128 columns, 2176 bytes: [32 columns][lane] 16 bytes = two times 8 bytes for 16 columns: a0 a1 a2 a3, each
  *           byte q + 128; then [row][32 columns] D
  *
+ * Types that are not in files (recode.h):
+ *
+ *     TABLE 256 columns, 2320 (TABLE32) or 2576 bytes (TABLE16): [64 columns][lane] 16 bytes, word j = 16 columns j, four-bit
+ *           codes of a0 a1 in columns 2t, then in 2t+1, then of a2 a3 in 2t+8, then in 2t+9; then [row][32 or 16 columns] D;
+ *           then the 16 bytes that codes choose among, 128 + the integer
+ *     PAIR4 256 columns, 2560 bytes: nibbles as Q4_0; then [row][32 columns] D and the minimum
+ *     PAIR5 256 columns, 3072 bytes: low nibbles and fifth bits as Q5_K; then as PAIR4
+ *     PAIR8 128 columns, 2304 bytes: bytes as Q8_0, but without 128; then as PAIR4
+ *
  * A tile takes the bytes of the file's blocks, no more; of MXFP4 a byte more per block. All weights of a matrix are
  * divided by two to a power (cuda_pack_power). D is the scale of the file, so divided, times 2^24, or times 2^20 for rows
- * 8 to 15 of Q4_0, Q4_K and Q5_K, whose nibbles are read where they lie (unpack.cuh).
+ * 8 to 15 of Q4_0, Q4_K, Q5_K, PAIR4 and PAIR5, whose nibbles are read where they lie (unpack.cuh).
  */
 #ifndef KERNELS_CUDA_LAYOUT_H
 #define KERNELS_CUDA_LAYOUT_H
@@ -65,9 +74,10 @@ enum { CUDA_MXFP4_TOP = 128 };
 
 /*
  * The power of two that the weights of a matrix are divided by, from its largest block (cuda_pack_top): MXFP4's exponent
- * comes to CUDA_MXFP4_TOP. Of other types `top` is a float's bits, the largest d (Q4_0, Q8_0), d * scale (Q6_K, Q4_K,
- * Q5_K) or dmin * 2^-12 (Q4_K, Q5_K); times 2^24 it comes to [2^14, 2^15). So weights are at most 2^-2, and what is rounded away of the
- * smallest of them, half of 2^-24, is less than the rounding of the largest.
+ * comes to CUDA_MXFP4_TOP. Of other types `top` is a float's bits: the largest scale of some columns (d, in types K times
+ * its small integer), or the largest minimum (in types K dmin) * 2^-12; times 2^24 it comes to [2^14, 2^15). So weights are
+ * at most 2^-2, or 2^3 by their minimum, and what is rounded away of the smallest of them, half of 2^-24, is less than the
+ * rounding of the largest.
  */
 CUDA_BOTH static inline int cuda_pack_power(int is_mxfp4, uint32_t top) {
     if (is_mxfp4) return (top < 28 ? 28 : (int)top) - CUDA_MXFP4_TOP;

@@ -5,6 +5,7 @@
  * an image. Blocks of a file are not aligned: they are read by bytes.
  */
 #include "kernels/cuda/internal.cuh"
+#include "kernels/cuda/recode.h"
 #include "kernels/cuda/unpack.cuh"
 
 #define WARPS 4
@@ -114,6 +115,16 @@ struct pack_mxfp4 {
     }
 };
 
+/* Bytes of a tile of 128 columns. */
+template <class F>
+__device__ static inline void pack_bytes(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+    for (int i = 0; i < 32; i++) { /* 16-bit pair i: 16 columns i / 4, pair i % 4 */
+        const int64_t row = row0 + pair_row(i % 4, lane), col = col0 + i / 4 * 16 + pair_col(i % 4, lane);
+        const int     at = i / 8 * 512 + lane * 16 + i % 8 * 2;
+        *reinterpret_cast<uint16_t *>(to + at) = (uint16_t)(F::code(a, row, col) | F::code(a, row, col + 1) << 8);
+    }
+}
+
 struct pack_q8_0 {
     using tile = unpack_q8_0;
     enum { BLOCK = 34 };
@@ -123,11 +134,7 @@ struct pack_q8_0 {
         return a.from[row * a.row_bytes + col / 32 * 34 + 2 + col % 32] ^ 0x80;
     }
     __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
-        for (int i = 0; i < 32; i++) { /* 16-bit pair i: 16 columns i / 4, pair i % 4 */
-            const int64_t row = row0 + pair_row(i % 4, lane), col = col0 + i / 4 * 16 + pair_col(i % 4, lane);
-            const int     at = i / 8 * 512 + lane * 16 + i % 8 * 2;
-            *reinterpret_cast<uint16_t *>(to + at) = (uint16_t)(code(a, row, col) | code(a, row, col + 1) << 8);
-        }
+        pack_bytes<pack_q8_0>(a, to, row0, col0, lane);
         pack_scales32(a, to + 2048, row0, col0, 34, 0, lane);
     }
 };
@@ -242,6 +249,93 @@ struct pack_q6_k : pack_in_nibbles {
     }
 };
 
+/* A number times 2^e as a half. */
+__device__ static inline uint32_t halved(float v, int e) { return __half_as_ushort(__float2half_rn(ldexpf(v, e))); }
+
+template <int GROUP> struct pack_table {
+    using tile = unpack_table<GROUP>;
+    enum { BLOCK = sizeof(cuda_table_block) };
+    __device__ static inline const cuda_table_block *at(const pack_args &a, int64_t row, int64_t col) {
+        return reinterpret_cast<const cuda_table_block *>(a.from + row * a.row_bytes) + col / 256;
+    }
+    __device__ static inline uint32_t top(const uint8_t *b) {
+        uint32_t most = 0;
+        for (int i = 0; i < 16; i++) most = max(most, top_of(reinterpret_cast<const cuda_table_block *>(b)->scale[i]));
+        return most;
+    }
+    __device__ static inline uint32_t code(const pack_args &a, int64_t row, int64_t col) {
+        return row < a.rows ? at(a, row, col)->codes[col % 256 / 2] >> (col % 2 * 4) & 15 : 0;
+    }
+    __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+        constexpr int N = 256 / GROUP; /* scales of a row */
+        for (int i = 0; i < 16; i++) { /* word i: 16 columns i; digits a0 a1 a0 a1, a2 a3 a2 a3 */
+            uint32_t w = 0;
+            for (int k = 0; k < 8; k++) {
+                const int p = k / 4 * 2 + k % 2;
+                w |= code(a, row0 + pair_row(p, lane), col0 + i * 16 + pair_col(p, lane) + k / 2 % 2) << (4 * k);
+            }
+            *reinterpret_cast<uint32_t *>(to + i / 4 * 512 + lane * 16 + i % 4 * 4) = w;
+        }
+        for (int i = lane; i < 16 * N; i += 32) {
+            const int64_t row = row0 + i / N;
+            reinterpret_cast<uint16_t *>(to + 2048)[i] =
+                (uint16_t)(row < a.rows ? halved(at(a, row, col0)->scale[i % N * (GROUP / 16)], 24 - a.power) : 0);
+        }
+        if (lane < 16) to[tile::TABLE + lane] = at(a, row0, col0)->values[lane];
+    }
+};
+
+/* Blocks with a scale and a minimum; a tile has N pairs of them in a row. */
+template <int N> struct pack_pairs : pack_in_nibbles {
+    enum { BLOCK = sizeof(cuda_pair_block) };
+    __device__ static inline const cuda_pair_block *at(const pack_args &a, int64_t row, int64_t col) {
+        return reinterpret_cast<const cuda_pair_block *>(a.from + row * a.row_bytes) + col / 32;
+    }
+    __device__ static inline uint32_t top(const uint8_t *b) {
+        const cuda_pair_block *p = reinterpret_cast<const cuda_pair_block *>(b);
+        return max(top_of(p->scale), top_of(p->min * 0x1p-12f));
+    }
+    __device__ static inline int code(const pack_args &a, int64_t row, int64_t col) {
+        return row < a.rows && col < a.cols ? at(a, row, col)->q[col % 32] : 0;
+    }
+    /* `lower`: the factor of the lower eight rows' scales is 2^-lower. */
+    __device__ static inline void pairs(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lower, int lane) {
+        for (int i = lane; i < 16 * N; i += 32) {
+            const int64_t row = row0 + i / N, col = col0 + i % N * 32;
+            const bool    in = row < a.rows && col < a.cols;
+            reinterpret_cast<uint32_t *>(to)[i] =
+                in ? halved(at(a, row, col)->scale, 24 - a.power - (i / N < 8 ? 0 : lower)) |
+                         halved(at(a, row, col)->min, -a.power) << 16
+                   : 0;
+        }
+    }
+};
+
+struct pack_pair4 : pack_pairs<8> {
+    using tile = unpack_pair4;
+    __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+        pack_nibbles<pack_pair4>(a, to, row0, col0, 256, lane);
+        pairs(a, to + 2048, row0, col0, 4, lane);
+    }
+};
+
+struct pack_pair5 : pack_pairs<8> {
+    using tile = unpack_pair5;
+    __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+        pack_nibbles<pack_pair5>(a, to, row0, col0, 256, lane);
+        pack_fifth<pack_pair5>(a, to + 2048, row0, col0, lane);
+        pairs(a, to + 2560, row0, col0, 4, lane);
+    }
+};
+
+struct pack_pair8 : pack_pairs<4> {
+    using tile = unpack_pair8;
+    __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+        pack_bytes<pack_pair8>(a, to, row0, col0, lane);
+        pairs(a, to + 2048, row0, col0, 0, lane);
+    }
+};
+
 /* As UNPACK_TILED. */
 #define PACK_TILED(X)                                                                                                  \
     X(TENSOR_Q4_0, pack_q4_0)                                                                                          \
@@ -249,7 +343,12 @@ struct pack_q6_k : pack_in_nibbles {
     X(TENSOR_Q8_0, pack_q8_0)                                                                                          \
     X(TENSOR_Q4_K, pack_q4_k)                                                                                          \
     X(TENSOR_Q5_K, pack_q5_k)                                                                                          \
-    X(TENSOR_Q6_K, pack_q6_k)
+    X(TENSOR_Q6_K, pack_q6_k)                                                                                          \
+    X(TENSOR_TABLE32, pack_table<32>)                                                                                  \
+    X(TENSOR_TABLE16, pack_table<16>)                                                                                  \
+    X(TENSOR_PAIR4, pack_pair4)                                                                                        \
+    X(TENSOR_PAIR5, pack_pair5)                                                                                        \
+    X(TENSOR_PAIR8, pack_pair8)
 
 /* One warp per tile. */
 template <class F> static __global__ void pack_kernel(const pack_args a) {
@@ -309,8 +408,8 @@ static int pack(void *to, const void *from, size_t row_bytes, tensor_type type, 
         return err_set(e, ERR_UNSUPPORTED, "CUDA: no product with weights of type %d yet", (int)type);
     const cuda_weight   w = { type, rows, cols, to, pitch };
     const product_shape p = product_shape_of(&w);
-    const int           block = tensor_type_get(type)->block_elems;
-    if (rows < 1 || cols < 1 || cols % block || rows > INT32_MAX / 2 || cols > INT32_MAX / 2)
+    const tensor_type_info *t = tensor_type_get(type); /* NULL: recoded, in whole blocks */
+    if (rows < 1 || cols < 1 || (t && cols % t->block_elems) || rows > INT32_MAX / 2 || cols > INT32_MAX / 2)
         return err_set(e, ERR_ARG, "CUDA: a matrix of %lld rows and %lld columns", (long long)rows, (long long)cols);
     const pack_args a = {
         (const uint8_t *)from, row_bytes, (uint8_t *)to, rows, cols, p.rows_pad, (cols + p.tile_cols - 1) / p.tile_cols,
