@@ -124,10 +124,12 @@ static void check_twin(check *c) {
     }
 }
 
-static const tensor_type types[] = { TENSOR_F16,   TENSOR_BF16,  TENSOR_Q8_0,  TENSOR_Q4_0,    TENSOR_Q4_K,
-                                     TENSOR_Q5_K,  TENSOR_Q6_K,  TENSOR_MXFP4, TENSOR_TABLE32, TENSOR_TABLE16,
-                                     TENSOR_PAIR4, TENSOR_PAIR5, TENSOR_PAIR8 };
+static const tensor_type types[] = { TENSOR_F16,     TENSOR_BF16,  TENSOR_Q8_0,  TENSOR_Q4_0,  TENSOR_Q4_K,
+                                     TENSOR_Q5_K,    TENSOR_Q2_K,  TENSOR_Q6_K,  TENSOR_MXFP4, TENSOR_TABLE32,
+                                     TENSOR_TABLE16, TENSOR_PAIR4, TENSOR_PAIR5, TENSOR_PAIR8 };
 enum { N_TYPES = sizeof types / sizeof *types };
+
+static bool is_k(tensor_type type) { return type == TENSOR_Q2_K || type == TENSOR_Q4_K || type == TENSOR_Q5_K; }
 
 static bool is_quantized(tensor_type type) { return !tensor_type_get(type) || tensor_type_get(type)->quantized; }
 
@@ -158,9 +160,9 @@ static void check_twin_row(check *c, tensor_type type, const char *name, const u
         const double top = size_of(type, row, g, f + g);
         for (int64_t k = g; k < g + 32; k++) {
             const double got = value16(type == TENSOR_BF16, w[k]) * by, d = fabs(got - (double)f[k]);
-            /* Of Q4_K and Q5_K the bound is that of the factors' size, not of the sum's. */
-            CHECK(c, d <= top * 0x1p-10 + (type == TENSOR_Q4_K || type == TENSOR_Q5_K ? 0x1p-8 * 16 : 0x1p-24 * by),
-                  "%s: weight %g is %g", name, (double)f[k], got);
+            /* Of Q2_K, Q4_K and Q5_K the bound is that of the factors' size, not of the sum's. */
+            CHECK(c, d <= top * 0x1p-10 + (is_k(type) ? 0x1p-8 * 16 : 0x1p-24 * by), "%s: weight %g is %g", name,
+                  (double)f[k], got);
         }
     }
     free(w);

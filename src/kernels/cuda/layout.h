@@ -24,6 +24,9 @@
  *     MXFP4 as Q4_0, but in each half of a word the lower three bits of pair a_p are at bit 9 - 3p, their signs of a0 ..
  *           a3 at bits 15, 12, 14, 13; D is the block's power of two, less that of the matrix and CUDA_MXFP4_TOP, times
  *           2^14
+ *     Q2_K  256 columns, 1344 bytes: [64 columns][lane] two words; word j / 2, pair a_p of 16 columns j at bit 2p + 8 (j % 2)
+ *           of each half; then [row][64 columns] a word with four times four bits, sc in the lower and mn in the upper half;
+ *           then [row] (D, -dmin * 2^12)
  *     Q4_K  256 columns, 2304 bytes: nibbles as Q4_0; then [row] four words: (D, -dmin * 2^12), and 8 pairs (sc, mn) of
  *           6 bits, sc in the lower and mn in the upper half of three words. Each half of word h = 0, 1 has pair 4h, pair
  *           4h+1 and the low 4 bits of pair 4h+2; byte h of each half of word 2 has the high 2 bits of pair 4h+2, and
@@ -46,8 +49,8 @@
  *     PAIR8 128 columns, 2304 bytes: bytes as Q8_0, but without 128; then as PAIR4
  *
  * A tile takes the bytes of the file's blocks, no more; of MXFP4 a byte more per block. All weights of a matrix are
- * divided by two to a power (cuda_pack_power). D is the scale of the file, so divided, times 2^24, or times 2^20 for rows
- * 8 to 15 of Q4_0, Q4_K, Q5_K, PAIR4 and PAIR5, whose nibbles are read where they lie (unpack.cuh).
+ * divided by two to a power (cuda_pack_power). D is the scale of the file, so divided, times 2^24, or times 2^22 for rows
+ * 8 to 15 of Q2_K and 2^20 for those of Q4_0, Q4_K, Q5_K, PAIR4 and PAIR5, whose bits are read where they lie (unpack.cuh).
  */
 #ifndef KERNELS_CUDA_LAYOUT_H
 #define KERNELS_CUDA_LAYOUT_H

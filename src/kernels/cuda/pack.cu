@@ -209,6 +209,44 @@ struct pack_q5_k : pack_k4<176> {
     }
 };
 
+struct pack_q2_k {
+    using tile = unpack_q2_k;
+    enum { BLOCK = 84 };
+    __device__ static inline uint32_t top(const uint8_t *b) {
+        int most = 0;
+        for (int i = 0; i < 16; i++) most = max(most, b[i] & 15);
+        return max(top_of(half_at(b + 80) * (float)most), top_of(half_at(b + 82) * 0x1p-12f));
+    }
+    __device__ static inline uint32_t code(const pack_args &a, int64_t row, int64_t col) {
+        const uint8_t *b = a.from + row * a.row_bytes + col / 256 * BLOCK;
+        return row < a.rows ? b[16 + col % 256 / 128 * 32 + col % 32] >> (col % 128 / 32 * 2) & 3 : 0;
+    }
+    __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+        for (int i = 0; i < 8; i++) { /* word i: 32 columns i */
+            uint32_t w = 0;
+            for (int k = 0; k < 16; k++) { /* 16 columns k / 8, pair k / 2 % 4, element k % 2 */
+                const int p = k / 2 % 4;
+                w |= code(a, row0 + pair_row(p, lane), col0 + i * 32 + k / 8 * 16 + pair_col(p, lane) + k % 2)
+                     << (k / 8 * 8 + 2 * p + 16 * (k % 2));
+            }
+            *reinterpret_cast<uint32_t *>(to + i / 2 * 256 + lane * 8 + i % 2 * 4) = w;
+        }
+        const int64_t row = row0 + lane;
+        if (lane >= 16) return;
+        const uint8_t *b = a.from + row * a.row_bytes + col0 / 256 * BLOCK;
+        for (int i = 0; i < 4; i++) {
+            uint32_t w = 0;
+            for (int k = 0; k < 4 && row < a.rows; k++)
+                w |= (uint32_t)(b[4 * i + k] & 15) << (4 * k) | (uint32_t)(b[4 * i + k] >> 4) << (16 + 4 * k);
+            *reinterpret_cast<uint32_t *>(to + 1024 + lane * 16 + i * 4) = w;
+        }
+        *reinterpret_cast<uint32_t *>(to + 1280 + lane * 4) =
+            row < a.rows
+                ? scaled(b + 80, (lane < 8 ? 24 : 22) - a.power) | (scaled(b + 82, 12 - a.power) ^ 0x8000u) << 16
+                : 0;
+    }
+};
+
 struct pack_q6_k : pack_in_nibbles {
     using tile = unpack_q6_k;
     enum { BLOCK = 210 };
@@ -341,6 +379,7 @@ struct pack_pair8 : pack_pairs<4> {
     X(TENSOR_Q4_0, pack_q4_0)                                                                                          \
     X(TENSOR_MXFP4, pack_mxfp4)                                                                                        \
     X(TENSOR_Q8_0, pack_q8_0)                                                                                          \
+    X(TENSOR_Q2_K, pack_q2_k)                                                                                          \
     X(TENSOR_Q4_K, pack_q4_k)                                                                                          \
     X(TENSOR_Q5_K, pack_q5_k)                                                                                          \
     X(TENSOR_Q6_K, pack_q6_k)                                                                                          \

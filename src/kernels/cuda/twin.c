@@ -100,6 +100,15 @@ static double half(uint16_t h) { return (double)tensor_f16_to_f32(h); }
 /* A scale of the file, divided by 2^power, times 2^e. */
 static double scaled(uint16_t h, int power, int e) { return half(round16(ldexp(half(h), e - power))); }
 
+static void weights_q2_k(const block_q2_k *b, int power, uint16_t *out) {
+    const double d = scaled(b->d, power, 24), dmin = scaled(b->dmin, power, 12);
+    for (int i = 0; i < 256; i++) {
+        const double s = half(round16(d * (b->scales[i / 16] & 15)));
+        const double m = half(round16(ldexp(dmin * (b->scales[i / 16] >> 4), -12)));
+        out[i] = round16(ldexp((b->qs[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3) * s, -24) - m);
+    }
+}
+
 /* Q4_K, and Q5_K where there are fifth bits. */
 static void weights_k4(const block_q4_k *b, const uint8_t *qh, const uint8_t *qs, int power, uint16_t *out) {
     const double d = scaled(b->d, power, 24), dmin = scaled(b->dmin, power, 12);
@@ -176,6 +185,9 @@ bool cuda_twin_weights(tensor_type type, const void *row, int64_t n, int power, 
     case TENSOR_Q8_0:
         for (int64_t i = 0; i < n / 32; i++) weights_q8_0((const block_q8_0 *)row + i, power, out + 32 * i);
         return true;
+    case TENSOR_Q2_K:
+        for (int64_t i = 0; i < n / 256; i++) weights_q2_k((const block_q2_k *)row + i, power, out + 256 * i);
+        return true;
     case TENSOR_Q4_K:
         for (int64_t i = 0; i < n / 256; i++) weights_q4_k((const block_q4_k *)row + i, power, out + 256 * i);
         return true;
@@ -216,6 +228,12 @@ static uint32_t block_top(tensor_type type, const uint8_t *b) {
     case TENSOR_MXFP4: return ((const block_mxfp4 *)b)->e;
     case TENSOR_Q4_0: return magnitude(((const block_q4_0 *)b)->d, 1);
     case TENSOR_Q8_0: return magnitude(((const block_q8_0 *)b)->d, 1);
+    case TENSOR_Q2_K:
+        for (int i = 0; i < 16; i++) {
+            sc = ((const block_q2_k *)b)->scales[i] & 15;
+            most = sc > most ? sc : most;
+        }
+        return most_of(magnitude(((const block_q2_k *)b)->d, most), magnitude(((const block_q2_k *)b)->dmin, 0x1p-12));
     case TENSOR_TABLE32:
     case TENSOR_TABLE16:
         low = 0;

@@ -11,7 +11,8 @@
  *     Q4_0, Q8_0,  z = zero * D * 2^-24;                                 D * 2^-24 * q - z, fused
  *     TABLE32, TABLE16: q is one of the tile's 16 bytes
  *     Q6_K         s = D * scale, z = 32 * s * 2^-24;                    s * 2^-24 * q - z, fused
- *     Q4_K, Q5_K   s = D * sc, m = dmin * mn, less the matrix's power;   s * 2^-24 * q - m, fused
+ *     Q2_K, Q4_K,  s = D * sc, m = dmin * mn, less the matrix's power;   s * 2^-24 * q - m, fused
+ *     Q5_K
  *     PAIR4, PAIR5, PAIR8: m is the minimum;                             D * 2^-24 * q + m, fused
  *     MXFP4        d * q, which is exact but for weights 2^24 times smaller than the largest
  *     F16, BF16    the value itself
@@ -186,27 +187,28 @@ __device__ static inline void unpack_fifths(uint32_t a[4][4], const uint4 &q, ui
     }
 }
 
+/* 1024 + sc and 1024 + mn to sc and mn * 2^-12, times (D, -dmin * 2^12). */
+__device__ static inline uint32_t scale_of(uint32_t bits, uint32_t d) {
+    const uint32_t by = 0x0c003c00u, less = 0xb400e400u;
+    return as_u32(__hmul2_rn(__hfma2(as_half2(bits), as_half2(by), as_half2(less)), as_half2(d)));
+}
+
 /*
  * Four lanes share a row, and every lane would decode all scales of its rows: prepare() has each scale decoded once, as
  * (D * sc, -dmin * mn) in the scratch: [128 columns][row][32 columns] 4 bytes. SCALES: where those of a tile begin.
  */
 template <int BYTES, int SCALES> struct unpack_k4 : unpack_tiled<BYTES> {
     enum { SCRATCH = 512 };
-    /* 1024 + sc and 1024 + mn to sc and mn * 2^-12, times (D, -dmin * 2^12). */
-    __device__ static inline uint32_t scale(uint32_t bits, uint32_t d) {
-        const uint32_t by = 0x0c003c00u, less = 0xb400e400u;
-        return as_u32(__hmul2_rn(__hfma2(as_half2(bits), as_half2(by), as_half2(less)), as_half2(d)));
-    }
     /* Lane 2r + h: pairs 4h .. 4h+3 of row r. */
     __device__ static inline void prepare(const uint8_t *tile, uint8_t *scratch, int lane) {
         const int      row = lane / 2, h = lane % 2;
         const uint4    s = load_lane16(tile + SCALES + row * 16);
         const uint32_t w = h ? s.z : s.y, v = h ? s.w >> 8 : s.w;
         *reinterpret_cast<uint4 *>(scratch + h * 256 + row * 16) =
-            make_uint4(scale(set_in(w, 0x003f003fu, HALF2_1024), s.x),
-                       scale(set_in(w >> 6, 0x003f003fu, HALF2_1024), s.x),
-                       scale(set_in(w >> 12, 0x000f000fu, set_in(v << 4, 0x00300030u, HALF2_1024)), s.x),
-                       scale(set_in(v >> 2, 0x003f003fu, HALF2_1024), s.x));
+            make_uint4(scale_of(set_in(w, 0x003f003fu, HALF2_1024), s.x),
+                       scale_of(set_in(w >> 6, 0x003f003fu, HALF2_1024), s.x),
+                       scale_of(set_in(w >> 12, 0x000f000fu, set_in(v << 4, 0x00300030u, HALF2_1024)), s.x),
+                       scale_of(set_in(v >> 2, 0x003f003fu, HALF2_1024), s.x));
     }
     /* The pairs of a lane's two rows for 64 columns. */
     __device__ static inline void rows_of(uint2 &r0, uint2 &r8, const uint8_t *scratch, int block, int lane) {
@@ -237,6 +239,40 @@ struct unpack_q5_k : unpack_k4<2816, 2560> {
         uint2          r0, r8;
         rows_of(r0, r8, scratch, block, lane);
         unpack_fifths(a, q, h, r0, r8);
+    }
+};
+
+/* The scratch: [64 columns][row][16 columns] 4 bytes. */
+struct unpack_q2_k : unpack_tiled<1344> {
+    enum { COLS = 256, BYTES = 1344, BF16 = 0, SCRATCH = 1024 };
+    __device__ static inline uint32_t scale(uint32_t w, int k, uint32_t d) {
+        return scale_of(set_in(w >> (4 * k), 0x000f000fu, HALF2_1024), d);
+    }
+    /* Lane 2r + h: columns 128h .. 128h + 127 of row r. */
+    __device__ static inline void prepare(const uint8_t *tile, uint8_t *scratch, int lane) {
+        const int      row = lane / 2, h = lane % 2;
+        const uint2    s = load_lane8(tile + 1024 + lane * 8);
+        const uint32_t d = *reinterpret_cast<const uint32_t *>(tile + 1280 + row * 4);
+        uint8_t       *to = scratch + h * 512 + row * 16;
+        *reinterpret_cast<uint4 *>(to) = make_uint4(scale(s.x, 0, d), scale(s.x, 1, d), scale(s.x, 2, d), scale(s.x, 3, d));
+        *reinterpret_cast<uint4 *>(to + 256) =
+            make_uint4(scale(s.y, 0, d), scale(s.y, 1, d), scale(s.y, 2, d), scale(s.y, 3, d));
+    }
+    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, const uint8_t *scratch, int block,
+                                            int lane) {
+        const uint2    q = load_lane8(tile + block * 256 + lane * 8);
+        const uint4    r0 = load_lane16(scratch + block * 256 + lane / 4 * 16);
+        const uint4    r8 = load_lane16(scratch + block * 256 + lane / 4 * 16 + 128);
+        const uint32_t p0[4] = { r0.x, r0.y, r0.z, r0.w }, p8[4] = { r8.x, r8.y, r8.z, r8.w };
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const uint32_t w = (j < 2 ? q.x : q.y) >> (j % 2 * 8);
+            const __half2  d0 = low_twice(p0[j]), m0 = high_twice(p0[j]), d8 = low_twice(p8[j]), m8 = high_twice(p8[j]);
+            a[j][0] = pair_of(w, 0x00030003u, d0, m0);
+            a[j][1] = pair_of(w, 0x000c000cu, d8, m8);
+            a[j][2] = pair_of(w >> 4, 0x00030003u, d0, m0);
+            a[j][3] = pair_of(w >> 4, 0x000c000cu, d8, m8);
+        }
     }
 };
 
@@ -387,6 +423,7 @@ using unpack_bf16 = unpack_image<1>;
     X(TENSOR_Q4_0, unpack_q4_0)                                                                                        \
     X(TENSOR_MXFP4, unpack_mxfp4)                                                                                      \
     X(TENSOR_Q8_0, unpack_q8_0)                                                                                        \
+    X(TENSOR_Q2_K, unpack_q2_k)                                                                                        \
     X(TENSOR_Q4_K, unpack_q4_k)                                                                                        \
     X(TENSOR_Q5_K, unpack_q5_k)                                                                                        \
     X(TENSOR_Q6_K, unpack_q6_k)                                                                                        \
