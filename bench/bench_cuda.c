@@ -10,11 +10,12 @@
  *
  * "many": TFLOP/s of 256, 512 and 2048 rows; for packed types with ("all") and without unpacking the weights.
  *
- * Options: --part few|many, --types A,B, --rows 1,2,.., --shapes ROWSxCOLS,.., --reps N, --path few|mma|wgmma|held,
- * --cluster N, --stages N, --tile N (plans of the few-row kernel, cuda_few_plan).
+ * Options: --part few|many, --types A,B (also those that are recoded), --rows 1,2,.., --shapes ROWSxCOLS,.., --reps N,
+ * --path few|mma|wgmma|held, --cluster N, --stages N, --tile N (plans of the few-row kernel, cuda_few_plan).
  */
 #include "kernels/cuda/probe.h"
 #include "kernels/cuda/product.h"
+#include "kernels/cuda/recode.h"
 #include "tensor/half.h"
 
 #include <cuda_runtime_api.h>
@@ -139,6 +140,11 @@ static cudaGraphExec_t capture_read(bench *b) {
     return capture_end(b);
 }
 
+/* What weights of a type are on the device. */
+static tensor_type device_type(tensor_type type) {
+    return cuda_can_multiply(type) ? type : cuda_recode_type(&(tensor_mat){ .type = type });
+}
+
 static cuda_product_args product_of(bench *b, tensor_type type, shape s, int n, const void *w) {
     return (cuda_product_args){ .w = { type, s.rows, s.cols, w, 0 },
                                 .x = { type == TENSOR_BF16, n, cuda_rows_pad(n), s.cols, b->image, b->scale },
@@ -147,12 +153,13 @@ static cuda_product_args product_of(bench *b, tensor_type type, shape s, int n, 
                                 .scratch = b->scratch };
 }
 
-static void add_case(bench *b, const options *o, tensor_type type, shape s, int n, bool unpacked) {
-    err          e;
-    bench_case  *c = &b->cases[b->n_cases++];
-    const size_t bytes = cuda_packed_bytes(type, s.rows, s.cols);
+static void add_case(bench *b, const options *o, tensor_type named, shape s, int n, bool unpacked) {
+    err               e;
+    const tensor_type type = device_type(named);
+    bench_case       *c = &b->cases[b->n_cases++];
+    const size_t      bytes = cuda_packed_bytes(type, s.rows, s.cols);
     if (b->n_cases == MAX_CASES) die("too many cases");
-    *c = (bench_case){ .type = type, .s = s, .n = n, .copies = (int)(READ_BYTES / bytes) };
+    *c = (bench_case){ .type = named, .s = s, .n = n, .copies = (int)(READ_BYTES / bytes) };
     if (c->copies > MAX_COPIES) c->copies = MAX_COPIES;
     if (c->copies < 1) c->copies = 1;
     if (n > CUDA_FEW && c->copies > 4) c->copies = 4;
@@ -217,10 +224,9 @@ static void bench_open(bench *b, const options *o) {
         if (s.rows > rows) rows = s.rows;
         if (s.cols > cols) cols = s.cols;
         for (int t = 0; t < o->n_types; t++) {
-            if (cuda_packed_bytes(o->types[t], s.rows, s.cols) > matrix)
-                matrix = cuda_packed_bytes(o->types[t], s.rows, s.cols);
-            if (cuda_scratch_bytes(o->types[t], s.rows, s.cols) > scratch)
-                scratch = cuda_scratch_bytes(o->types[t], s.rows, s.cols);
+            const tensor_type type = device_type(o->types[t]);
+            if (cuda_packed_bytes(type, s.rows, s.cols) > matrix) matrix = cuda_packed_bytes(type, s.rows, s.cols);
+            if (cuda_scratch_bytes(type, s.rows, s.cols) > scratch) scratch = cuda_scratch_bytes(type, s.rows, s.cols);
         }
     }
     int most = o->many ? 2048 : 1;
@@ -253,7 +259,7 @@ static void parse_list(const char *text, options *o, int what) {
     int  n = 0, type;
     snprintf(copy, sizeof copy, "%s", text);
     for (char *p = strtok_r(copy, ",", &save); p && n < MAX_LIST; p = strtok_r(NULL, ",", &save), n++) {
-        if (what == 0 && tensor_type_parse(p, &type) && cuda_can_multiply((tensor_type)type))
+        if (what == 0 && tensor_type_parse(p, &type) && cuda_can_multiply(device_type((tensor_type)type)))
             o->types[n] = (tensor_type)type;
         else if (what == 1 && atoi(p) > 0)
             o->rows[n] = atoi(p);
@@ -315,7 +321,8 @@ int main(int argc, char **argv) {
         for (int i = 0; i < o.n_shapes; i++) {
             for (int r = 0; r < 3 && o.shapes[i].rows < 100000; r++) {
                 add_case(&b, &o, o.types[t], o.shapes[i], many[r], false);
-                if (cuda_scratch_bytes(o.types[t], 16, 256)) add_case(&b, &o, o.types[t], o.shapes[i], many[r], true);
+                if (cuda_scratch_bytes(device_type(o.types[t]), 16, 256))
+                    add_case(&b, &o, o.types[t], o.shapes[i], many[r], true);
             }
         }
     }

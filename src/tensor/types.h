@@ -69,6 +69,13 @@ typedef enum tensor_type {
     TENSOR_MLX_MXFP4, /* MLX microscaling: group 32, E8M0 scales */
     TENSOR_MLX_MXFP8,
     TENSOR_MLX_NVFP4, /* group 16, E4M3 scales */
+
+    /* How a device holds weights of types that it has no layout for (kernels/cuda/recode.h): in no file, without a name. */
+    TENSOR_TABLE32,
+    TENSOR_TABLE16,
+    TENSOR_PAIR4,
+    TENSOR_PAIR5,
+    TENSOR_PAIR8,
     TENSOR_TYPE_COUNT,
 } tensor_type;
 

@@ -8,13 +8,16 @@
  * plan and a neighbour full of NaN; near a product in double precision; nothing written beside the output, everything
  * written inside it
  *
- * What needs no device runs everywhere: the twin against double precision and the reference codecs. Without a device
- * the rest says "skipped: no device". Inputs are fresh in every run; --seed N repeats one, --quick takes fewer cases.
+ * What needs no device runs everywhere: the twin against double precision and the reference codecs, also of the types that
+ * are recoded when a model is opened. Without a device the rest says "skipped: no device". Inputs are fresh in every run; --seed N repeats one, --quick takes fewer cases.
  */
+#include "cuda/drawn.h"
+#include "cuda/must.h"
 #include "kernels/check.h"
 #include "kernels/cuda/layout.h"
 #include "kernels/cuda/probe.h"
 #include "kernels/cuda/product.h"
+#include "kernels/cuda/recode.h"
 #include "kernels/cuda/twin.h"
 #include "tensor/codec.h"
 #include "tensor/half.h"
@@ -27,22 +30,9 @@
 
 enum { MAX_N = 512, GUARD = 4096, POISON = 0xff };
 
-static void *alloc(size_t bytes) {
-    void *p = calloc(1, bytes ? bytes : 1);
-    if (!p) abort();
-    return p;
-}
-
 static uint32_t bits(float f) { return tensor_f32_bits(f); }
 
 static bool same(float a, float b) { return bits(a) == bits(b) || (isnan(a) && isnan(b)); }
-
-/* A failing call of the runtime ends the program: later results would mean nothing. */
-static void must(int rc, const err *e) {
-    if (rc == 0) return;
-    printf("check FAILED: %s\n", e->msg);
-    exit(1);
-}
 
 /* ---- device memory with guards ---- */
 
@@ -134,61 +124,118 @@ static void check_twin(check *c) {
     }
 }
 
-static const tensor_type types[] = { TENSOR_F16,  TENSOR_BF16, TENSOR_Q8_0, TENSOR_Q4_0,
-                                     TENSOR_Q4_K, TENSOR_Q6_K, TENSOR_MXFP4 };
+static const tensor_type types[] = { TENSOR_F16,     TENSOR_BF16,  TENSOR_Q8_0,  TENSOR_Q4_0,  TENSOR_Q4_K,
+                                     TENSOR_Q5_K,    TENSOR_Q2_K,  TENSOR_Q6_K,  TENSOR_MXFP4, TENSOR_TABLE32,
+                                     TENSOR_TABLE16, TENSOR_PAIR4, TENSOR_PAIR5, TENSOR_PAIR8 };
 enum { N_TYPES = sizeof types / sizeof *types };
 
-/* A row of weights in file layout: quantized normals, or valid random blocks. */
-static void draw_row(check *c, tensor_type type, uint8_t *row, int64_t cols, size_t row_bytes) {
-    const tensor_type_info *t = tensor_type_get(type);
-    if (check_int(c, 0, 1) || !t->quantized) {
-        float *f = alloc((size_t)cols * sizeof *f);
-        check_fill_normal(c, f, (size_t)cols, ldexpf(1, check_int(c, -8, 1)));
-        if (!tensor_quant_row(type, f, row, cols)) abort();
-        free(f);
-        return;
-    }
-    check_fill_bytes(c, row, row_bytes);
-    for (uint8_t *b = row; b < row + row_bytes; b += t->block_bytes) {
-        const uint16_t d = tensor_f32_to_f16(ldexpf(check_normal(c), check_int(c, -12, -4)));
-        const uint16_t m = tensor_f32_to_f16(ldexpf(check_normal(c), check_int(c, -12, -4)));
-        memcpy(type == TENSOR_Q6_K ? b + 208 : b, &d, 2);
-        if (type == TENSOR_Q4_K) memcpy(b + 2, &m, 2);
-        if (type == TENSOR_MXFP4) b[0] = (uint8_t)check_int(c, CUDA_MXFP4_TOP - 30, CUDA_MXFP4_TOP);
-    }
+static bool is_k(tensor_type type) { return type == TENSOR_Q2_K || type == TENSOR_Q4_K || type == TENSOR_Q5_K; }
+
+static bool is_quantized(tensor_type type) { return !tensor_type_get(type) || tensor_type_get(type)->quantized; }
+
+/* The power of two that a matrix, as cuda_pack takes it, is divided by. */
+static int power_of(tensor_type type, const uint8_t *staged, size_t bytes) {
+    const size_t block = (size_t)cuda_block_bytes(type);
+    return is_quantized(type) ? cuda_twin_power(type, staged, (int64_t)(bytes / block), block) : 0;
 }
 
-/* The power of two that a matrix in file layout is divided by. */
-static int power_of(tensor_type type, const uint8_t *file, int64_t elems) {
-    const tensor_type_info *t = tensor_type_get(type);
-    return t->quantized ? cuda_twin_power(type, file, elems / t->block_elems, (size_t)t->block_bytes) : 0;
+/* Largest |scale * q| + |min| of 32 columns: what is rounded, where the type has a minimum. */
+static double size_of(tensor_type type, const uint8_t *row, int64_t col, const float *f) {
+    double top = 0;
+    for (int k = 0; k < 32; k++) top = fmax(top, fabs((double)f[k]));
+    if (type == TENSOR_PAIR4 || type == TENSOR_PAIR5 || type == TENSOR_PAIR8) {
+        const cuda_pair_block *b = (const cuda_pair_block *)(const void *)row + col / 32;
+        for (int k = 0; k < 32; k++) top = fmax(top, fabs((double)b->scale * b->q[k]) + fabs((double)b->min));
+    }
+    return top;
+}
+
+/* The twin's weights of one row beside the codec's. */
+static void check_twin_row(check *c, tensor_type type, const char *name, const uint8_t *row, int power, const float *f,
+                           int64_t cols) {
+    uint16_t    *w = alloc((size_t)cols * 2);
+    const double by = ldexp(1, power);
+    CHECK(c, cuda_twin_weights(type, row, cols, power, w), "%s", name);
+    for (int64_t g = 0; g < cols; g += 32) {
+        const double top = size_of(type, row, g, f + g);
+        for (int64_t k = g; k < g + 32; k++) {
+            const double got = value16(type == TENSOR_BF16, w[k]) * by, d = fabs(got - (double)f[k]);
+            /* Of Q2_K, Q4_K and Q5_K the bound is that of the factors' size, not of the sum's. */
+            CHECK(c, d <= top * 0x1p-10 + (is_k(type) ? 0x1p-8 * 16 : 0x1p-24 * by), "%s: weight %g is %g", name,
+                  (double)f[k], got);
+        }
+    }
+    free(w);
 }
 
 static void check_twin_weights(check *c) {
     enum { COLS = 512 };
-    uint8_t  row[COLS * 2];
-    uint16_t w[COLS];
-    float    f[COLS];
+    float f[COLS];
     for (int i = 0; i < N_TYPES * 40; i++) {
         const tensor_type type = types[i % N_TYPES];
-        size_t            bytes;
-        if (!tensor_row_bytes(type, COLS, &bytes)) abort();
-        draw_row(c, type, row, COLS, bytes);
-        const int    power = power_of(type, row, COLS);
-        const double by = ldexp(1, power);
-        CHECK(c, cuda_twin_weights(type, row, COLS, power, w) && tensor_dequant_row(type, row, f, COLS), "%s",
-              tensor_type_name(type));
-        for (int g = 0; g < COLS; g += 32) {
-            float top = 0;
-            for (int k = g; k < g + 32; k++) top = fmaxf(top, fabsf(f[k]));
-            for (int k = g; k < g + 32; k++) {
-                const double got = value16(type == TENSOR_BF16, w[k]) * by, d = fabs(got - (double)f[k]);
-                /* Q4_K: the two rounded factors may cancel, so the bound is that of their size, not of the sum's. */
-                CHECK(c, d <= (double)top * 0x1p-10 + (type == TENSOR_Q4_K ? 0x1p-8 * 16 : 0x1p-24 * by),
-                      "%s: weight %g is %g", tensor_type_name(type), (double)f[k], got);
-            }
-        }
+        if (!tensor_type_get(type)) continue;
+        uint8_t  *row = drawn_staged(c, type, 1, COLS);
+        const int power = power_of(type, row, cuda_row_bytes(type, COLS));
+        CHECK(c, tensor_dequant_row(type, row, f, COLS), "%s", tensor_type_name(type));
+        check_twin_row(c, type, tensor_type_name(type), row, power, f, COLS);
+        free(row);
     }
+}
+
+/* A weight of a recoded block, before the device rounds anything. */
+static double staged_at(tensor_type type, const uint8_t *row, int64_t col) {
+    if (type == TENSOR_TABLE32 || type == TENSOR_TABLE16) {
+        const cuda_table_block *b = (const cuda_table_block *)(const void *)row + col / 256;
+        const int               i = (int)(col % 256);
+        return (double)b->scale[i / 16] * (b->values[b->codes[i / 2] >> (i % 2 * 4) & 15] - 128);
+    }
+    if (type == TENSOR_Q4_0 || type == TENSOR_MXFP4) {
+        const size_t block = (size_t)cuda_block_bytes(type);
+        float        f[32];
+        (void)tensor_dequant_row(type, row + (size_t)(col / 32) * block, f, 32);
+        return (double)f[col % 32];
+    }
+    const cuda_pair_block *b = (const cuda_pair_block *)(const void *)row + col / 32;
+    return (double)b->scale * b->q[col % 32] + (double)b->min;
+}
+
+/* Types that the device has no layout for: their blocks as others say what the codec says, but for the last bits of its
+ * floats (it rounds a product and a sum where this has none), and the twin's weights are near. */
+static void check_recoded(check *c) {
+    static const int64_t shapes[][2] = { { 40, 512 }, { 3, 2304 }, { 16, 96 }, { 17, 2880 }, { 5, 4352 } };
+    int                  n = 0;
+    for (int type = 0; type < TENSOR_TYPE_COUNT; type++) {
+        const tensor_mat  any = { .type = (tensor_type)type };
+        const tensor_type to = cuda_recode_type(&any);
+        if (!tensor_type_get(type) || cuda_can_multiply((tensor_type)type) || to == TENSOR_F16) continue;
+        bool drawn = false;
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+            const int64_t rows = shapes[i][0], cols = shapes[i][1];
+            tensor_mat    m;
+            if (!drawn_open(c, &m, type, rows, cols)) continue;
+            const size_t bytes = cuda_row_bytes(to, cols);
+            uint8_t     *staged = alloc((size_t)rows * bytes);
+            float       *f = alloc((size_t)cols * sizeof *f);
+            cuda_recode(&m, to, 0, rows, staged);
+            const int power = power_of(to, staged, (size_t)rows * bytes);
+            for (int64_t r = 0; r < rows; r++) {
+                const uint8_t *row = staged + (size_t)r * bytes;
+                tensor_mat_dequant_row(&m, 0, r, f);
+                for (int64_t k = 0; k < cols; k++) {
+                    const double got = staged_at(to, row, k), size = size_of(to, row, k / 32 * 32, f + k / 32 * 32);
+                    CHECK(c, fabs(got - (double)f[k]) <= size * 0x1p-22, "%s: %g became %g", tensor_type_name(type),
+                          (double)f[k], got);
+                }
+                check_twin_row(c, to, tensor_type_name(type), row, power, f, cols);
+            }
+            drawn = true;
+            free(staged), free(f);
+            drawn_free(&m);
+        }
+        CHECK(c, drawn, "%s was never drawn", tensor_type_name(type));
+        n++;
+    }
+    printf("%d types become others\n", n);
 }
 
 /* ---- the gate ---- */
@@ -242,33 +289,31 @@ typedef struct scene {
 
 /* The device finds the same power. */
 static void check_power(check *c, const scene *s, const uint8_t *file) {
-    const tensor_type_info *t = tensor_type_get(s->type);
-    uint32_t                top = 0;
-    err                     e;
-    if (!t->quantized) return;
-    buffer b = buffer_of(&top, sizeof top);
-    must(cuda_pack_top((uint32_t *)(void *)b.data, file, s->type, s->rows * s->cols / t->block_elems, NULL, &e), &e);
+    uint32_t top = 0;
+    err      e;
+    if (!is_quantized(s->type)) return;
+    const size_t blocks = (size_t)s->rows * cuda_row_bytes(s->type, s->cols) / (size_t)cuda_block_bytes(s->type);
+    buffer       b = buffer_of(&top, sizeof top);
+    must(cuda_pack_top((uint32_t *)(void *)b.data, file, s->type, (int64_t)blocks, NULL, &e), &e);
     must(cuda_wait(NULL, &e), &e);
     must(cuda_copy_out(&top, b.data, sizeof top, &e), &e);
     buffer_free(c, &b, "top");
     const int power = cuda_pack_power(s->type == TENSOR_MXFP4, top);
-    CHECK(c, power == s->power, "%s: divided by 2^%d, twin %d", tensor_type_name(s->type), power, s->power);
+    CHECK(c, power == s->power, "%s: divided by 2^%d, twin %d", drawn_name(s->type), power, s->power);
 }
 
 static void scene_open(check *c, scene *s, const cuda_device *d, tensor_type type, int64_t rows, int64_t cols) {
-    err    e;
-    size_t row_bytes;
+    err          e;
+    const size_t row_bytes = cuda_row_bytes(type, cols);
     *s = (scene){
         .d = d, .type = type, .rows = rows, .cols = cols, .bf16 = type == TENSOR_BF16, .cols16 = cuda_round_up(cols, 16)
     };
-    if (!tensor_row_bytes(type, cols, &row_bytes)) abort();
-    uint8_t *file = alloc(row_bytes * (size_t)rows);
+    uint8_t *file = drawn_staged(c, type, rows, cols);
     s->w16 = alloc((size_t)(rows * s->cols16) * 2);
     s->x16 = alloc((size_t)(MAX_N * s->cols16) * 2);
     s->x = alloc((size_t)(MAX_N * cols) * 4);
     s->expect = alloc((size_t)(MAX_N * rows) * 4);
-    for (int64_t r = 0; r < rows; r++) draw_row(c, type, file + (size_t)r * row_bytes, cols, row_bytes);
-    s->power = power_of(type, file, rows * cols);
+    s->power = power_of(type, file, row_bytes * (size_t)rows);
     for (int64_t r = 0; r < rows; r++)
         cuda_twin_weights(type, file + (size_t)r * row_bytes, cols, s->power, s->w16 + r * s->cols16);
     for (int64_t n = 0; n < MAX_N; n++) {
@@ -334,10 +379,9 @@ static void scene_run(check *c, scene *s, const int *pick, int n, cuda_path path
         }
     }
     static const char *const paths[] = { "auto", "few", "mma", "wgmma", "held" };
-    CHECK(c, differ == 0, "%s %lldx%lld, %d rows by %s (cluster %d, stages %d): %ld values differ",
-          tensor_type_name(s->type), (long long)s->rows, (long long)s->cols, n, paths[path], plan.cluster, plan.stages,
-          differ);
-    CHECK(c, outside == 0, "%s: %d rows by %s: %ld values beside the output", tensor_type_name(s->type), n, paths[path],
+    CHECK(c, differ == 0, "%s %lldx%lld, %d rows by %s (cluster %d, stages %d): %ld values differ", drawn_name(s->type),
+          (long long)s->rows, (long long)s->cols, n, paths[path], plan.cluster, plan.stages, differ);
+    CHECK(c, outside == 0, "%s: %d rows by %s: %ld values beside the output", drawn_name(s->type), n, paths[path],
           outside);
     buffer_free(c, &dx, "x"), buffer_free(c, &image, "image"), buffer_free(c, &scale, "scale"),
         buffer_free(c, &dout, "out");
@@ -367,10 +411,10 @@ static void scene_against_twin(check *c, scene *s, int n_rows) {
             far += !(fabs((double)got - exact) <= size * (s->bf16 ? 0x1p-8 : 0x1p-11) * 1.1 + size * 0x1p-17 + 1e-30);
         }
     }
-    CHECK(c, differ == 0, "%s %lldx%lld: %ld values differ from the twin", tensor_type_name(s->type),
-          (long long)s->rows, (long long)s->cols, differ);
-    CHECK(c, far == 0, "%s %lldx%lld: %ld values far from double precision", tensor_type_name(s->type),
-          (long long)s->rows, (long long)s->cols, far);
+    CHECK(c, differ == 0, "%s %lldx%lld: %ld values differ from the twin", drawn_name(s->type), (long long)s->rows,
+          (long long)s->cols, differ);
+    CHECK(c, far == 0, "%s %lldx%lld: %ld values far from double precision", drawn_name(s->type), (long long)s->rows,
+          (long long)s->cols, far);
 }
 
 static void draw_places(check *c, int *pick, int n, bool nan) {
@@ -422,12 +466,12 @@ static void check_device(check *c, int number) {
     for (int t = 0; t < N_TYPES; t++) {
         const long before = c->n_failed;
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-            const int     block = tensor_type_get(types[t])->block_elems;
+            const int     block = tensor_type_get(types[t]) ? tensor_type_get(types[t])->block_elems : 32;
             const int64_t cols = cuda_round_up(shapes[i][1], block);
             if (c->quick && shapes[i][0] * cols > 300000) continue;
             check_products(c, &d, types[t], shapes[i][0], block == 1 && i == 3 ? 77 : cols);
         }
-        printf("%s: %s\n", tensor_type_name(types[t]), c->n_failed == before ? "ok" : "FAILED");
+        printf("%s: %s\n", drawn_name(types[t]), c->n_failed == before ? "ok" : "FAILED");
     }
 }
 
@@ -439,6 +483,7 @@ int main(int argc, char **argv) {
     printf("seed %llu\n", (unsigned long long)c.rng);
     check_twin(&c);
     check_twin_weights(&c);
+    check_recoded(&c);
     const int n = cuda_device_count(&e);
     if (n == 0) printf("skipped: no device: %s\n", e.msg);
     for (int i = 0; i < n; i++) check_device(&c, i);

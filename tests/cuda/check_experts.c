@@ -6,10 +6,12 @@
  *
  * Without a device it says so. Inputs are fresh in every run; --seed N repeats one, --quick takes fewer cases.
  */
+#include "cuda/drawn.h"
 #include "cuda/must.h"
 #include "kernels/check.h"
 #include "kernels/cuda/ops.h"
-#include "tensor/codec.h"
+#include "kernels/cuda/recode.h"
+#include "kernels/cuda/twin.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -39,7 +41,7 @@ static void same(check *c, const void *a, const void *b, size_t bytes, const cha
     uint8_t *x = host_of(a, bytes), *y = host_of(b, bytes);
     size_t   at = 0;
     while (at < bytes && x[at] == y[at]) at++;
-    CHECK(c, at == bytes, "%s, type %s, %d tokens: byte %zu of %zu differs", what, tensor_type_name(type), n, at,
+    CHECK(c, at == bytes, "%s, type %s, %d tokens: byte %zu of %zu differs", what, drawn_name((tensor_type)type), n, at,
           bytes);
     free(x);
     free(y);
@@ -63,37 +65,34 @@ typedef struct stack {
     float       *bias, scale;
 } stack;
 
-static void random_rows(check *c, int type, uint8_t *to, int64_t rows, int64_t cols, size_t row_bytes) {
-    float *row = alloc((size_t)cols * sizeof *row);
-    for (int64_t r = 0; r < rows; r++) {
-        check_fill_normal(c, row, (size_t)cols, 0.1f);
-        if (type != TENSOR_MXFP4 && !tensor_quant_row(type, row, to + (size_t)r * row_bytes, cols)) abort();
-        if (type != TENSOR_MXFP4) continue;
-        check_fill_bytes(c, to + (size_t)r * row_bytes, row_bytes);
-        for (size_t b = 0; b < row_bytes; b += 17) to[(size_t)r * row_bytes + b] = (uint8_t)check_int(c, 118, 124);
-    }
-    free(row);
-}
-
 static stack stack_open(check *c, int type, int64_t rows, int64_t cols, bool biased) {
-    const int   power = type == TENSOR_MXFP4 ? -4 : tensor_type_get(type)->quantized ? 6 : 0; /* of scales below 1/8 */
-    stack       s = { .type = type, .rows = rows, .cols = cols, .scale = ldexpf(1, power) };
-    size_t      row_bytes = 0;
-    const void *table[EXPERTS];
-    err         e = { 0 };
-    if (!tensor_row_bytes(type, cols, &row_bytes)) abort();
+    stack        s = { .type = type, .rows = rows, .cols = cols };
+    const size_t row_bytes = cuda_row_bytes((tensor_type)type, cols),
+                 block = (size_t)cuda_block_bytes((tensor_type)type);
+    const size_t bytes = (size_t)rows * row_bytes;
+    const void  *table[EXPERTS];
+    uint8_t     *staged = alloc(bytes * EXPERTS);
+    err          e = { 0 };
     s.each = cuda_packed_bytes((tensor_type)type, rows, cols);
     s.packed = device(NULL, s.each * EXPERTS);
     for (int i = 0; i < EXPERTS; i++) {
-        uint8_t *m = alloc((size_t)rows * row_bytes), *to = s.packed + s.each * (size_t)i;
-        random_rows(c, type, m, rows, cols, row_bytes);
-        void *raw = device(m, (size_t)rows * row_bytes);
-        must(cuda_pack(to, raw, row_bytes, (tensor_type)type, rows, cols, power, NULL, &e), &e);
-        must(cuda_wait(NULL, &e), &e);
-        table[i] = to;
-        cuda_free(raw);
+        uint8_t *m = drawn_staged(c, (tensor_type)type, rows, cols);
+        memcpy(staged + bytes * (size_t)i, m, bytes);
         free(m);
     }
+    const int power = cuda_twin_power((tensor_type)type, staged, (int64_t)(bytes * EXPERTS / block), block);
+    void     *raw = device(staged, bytes * EXPERTS);
+    s.scale = ldexpf(1, power);
+    for (int i = 0; i < EXPERTS; i++) {
+        uint8_t *to = s.packed + s.each * (size_t)i;
+        must(cuda_pack(to, (uint8_t *)raw + bytes * (size_t)i, row_bytes, (tensor_type)type, rows, cols, power, NULL,
+                       &e),
+             &e);
+        must(cuda_wait(NULL, &e), &e);
+        table[i] = to;
+    }
+    cuda_free(raw);
+    free(staged);
     s.table = device(table, sizeof table);
     s.bias = biased ? random_floats(c, (size_t)(EXPERTS * rows), 0.1f) : NULL;
     return s;
@@ -296,7 +295,10 @@ static void check_many(check *c, const scene *s, int item_rows) {
 }
 
 static void check_types(check *c) {
-    static const int types[] = { TENSOR_Q4_K, TENSOR_MXFP4, TENSOR_Q8_0, TENSOR_Q4_0, TENSOR_Q6_K };
+    static const int types[] = {
+        TENSOR_Q4_K, TENSOR_MXFP4,   TENSOR_Q8_0,    TENSOR_Q4_0,  TENSOR_Q6_K,  TENSOR_Q5_K,
+        TENSOR_Q2_K, TENSOR_TABLE32, TENSOR_TABLE16, TENSOR_PAIR4, TENSOR_PAIR5, TENSOR_PAIR8
+    };
     static const struct { int cols, ff; } shapes[] = { { 2048, 768 }, { 768, 256 }, { 2816, 512 }, { 1024, 1280 } };
     static const int counts[] = { 1, 2, 4, 5, 33, MOST };
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {

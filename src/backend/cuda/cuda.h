@@ -27,7 +27,7 @@ enum { CUDA_MAX_ROPES = 8, CUDA_EVENTS = 64, CUDA_GRAPHS = 96, CUDA_MAX_EMBEDS =
 /* A matrix or a stack of them as it is multiplied. */
 typedef struct cuda_mat {
     const nn_mat *from;
-    tensor_type   type;     /* F32 or one of product.h; other types were made F16 */
+    tensor_type   type;     /* F32 or one of product.h; others were recoded or made F16 */
     float         w_scale;  /* a power of two that the weights were divided by */
     size_t        at, each; /* bytes: of the first matrix in the weights, of one matrix */
     size_t        table_at; /* of the pointers to a stack's matrices */

@@ -1,19 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Weights on the device: every matrix that the executor's ops multiply with, in the layout of the product kernels, and
- * every small vector. BF16 becomes F16 on the device, types without a kernel of their own on the host; one power of two
- * per stack of matrices brings the largest value well into F16's range. The tokens' embeddings lie there as in the file,
- * where the device can read their type; other tables stay in the file.
+ * every small vector. Types without a layout of their own are recoded to one that keeps their integers (recode.h), by all
+ * threads, some rows at a time; the few that cannot be become F16 on the host, BF16 on the device. One power of two per
+ * stack of matrices brings the largest value well into F16's range. The tokens' embeddings lie there as in the file, where
+ * the device can read their type; other tables stay in the file.
  */
 #include "backend/cuda/cuda.h"
 
+#include "base/pool.h"
 #include "kernels/cuda/layout.h"
+#include "kernels/cuda/recode.h"
 #include "tensor/codec.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { RECODE_BYTES = 16 << 20 }; /* of recoded rows at a time */
+
+/* What loading needs beside the executor. */
+typedef struct loader {
+    cuda_exec        *x;
+    pool             *pool;   /* opened for the first matrix that is recoded */
+    const tensor_mat *staged; /* what the staging area holds as cuda_pack takes it; NULL: anything */
+} loader;
 
 static int stack_of(const nn_mat *m) { return m->n_stack ? m->n_stack : 1; }
 
@@ -59,7 +71,8 @@ static tensor_type device_type(const nn_mat *m) {
     for (int i = 1; i < stack_of(m); i++) {
         if (m->at[i].type != type) return TENSOR_F16;
     }
-    return type == TENSOR_F32 || (cuda_can_multiply(type) && type != TENSOR_BF16 && bare) ? type : TENSOR_F16;
+    if (type == TENSOR_F32 || type == TENSOR_BF16) return type == TENSOR_F32 ? type : TENSOR_F16;
+    return cuda_can_multiply(type) && bare ? type : cuda_recode_type(&m->at[0]);
 }
 
 int cuda_weights_add(cuda_exec *x, const nn_op *op, int number, err *e) {
@@ -102,12 +115,9 @@ void cuda_weights_join(cuda_exec *x, const nn_op *ops, int n) {
     }
 }
 
-/* Bytes of one matrix on its way: in file layout, or as F16. */
+/* Bytes of one matrix on its way: in file layout, recoded, or as F16. */
 static size_t staged_bytes(const cuda_mat *w) {
-    size_t row = 0;
-    if (w->type == TENSOR_F32) return 0;
-    (void)tensor_row_bytes((int)w->type, w->from->cols, &row);
-    return row * (size_t)w->from->rows;
+    return w->type == TENSOR_F32 ? 0 : cuda_row_bytes(w->type, w->from->cols) * (size_t)w->from->rows;
 }
 
 size_t cuda_weights_staging(const cuda_exec *x) {
@@ -155,26 +165,76 @@ static void *expanded(const tensor_mat *m, tensor_type type, float w_scale, err 
 
 static bool is_bf16(const tensor_mat *m) { return m->type == TENSOR_BF16 && !m->scales; }
 
-/* A matrix to the staging area as it is in the file. */
-static int stage(cuda_exec *x, const tensor_mat *m, size_t *row, err *e) {
-    (void)tensor_row_bytes((int)m->type, m->cols, row);
-    return cuda_copy_rows_in(x->heap + x->areas.scratch, m->data, *row, m->row_bytes, (size_t)m->rows, e);
+/* Some rows of a matrix on their way to another type; workers take 16 at a time. */
+typedef struct recoding {
+    const tensor_mat *m;
+    tensor_type       to;
+    int64_t           row0, n;
+    uint8_t          *out;
+} recoding;
+
+static void recode_rows(void *ctx, int worker, int n_workers) {
+    const recoding *r = ctx;
+    const size_t    row_bytes = cuda_row_bytes(r->to, r->m->cols);
+    for (int64_t i = (int64_t)worker * CUDA_TILE_ROWS; i < r->n; i += (int64_t)n_workers * CUDA_TILE_ROWS) {
+        const int64_t n = r->n - i < CUDA_TILE_ROWS ? r->n - i : CUDA_TILE_ROWS;
+        cuda_recode(r->m, r->to, r->row0 + i, n, r->out + (size_t)i * row_bytes);
+    }
 }
 
-/* One matrix: as it is in the file where the kernels know the type, else by way of floats. */
-static int load_one(cuda_exec *x, const cuda_mat *w, const tensor_mat *m, uint8_t *to, err *e) {
-    uint8_t *staged = x->heap + x->areas.scratch;
-    size_t   row = 0;
-    int      rc;
+static int open_pool(loader *l, err *e) {
+    const int n = l->x->x.options.n_threads > 0 ? l->x->x.options.n_threads : pool_default_threads();
+    return l->pool ? 0 : pool_open(&l->pool, n, false, e);
+}
+
+/* A recoded matrix to the staging area. */
+static int stage_recoded(loader *l, const tensor_mat *m, tensor_type to, err *e) {
+    const size_t  row_bytes = cuda_row_bytes(to, m->cols);
+    const int64_t fit = (int64_t)(RECODE_BYTES / row_bytes),
+                  most = fit < 64 ? 64 : fit / CUDA_TILE_ROWS * CUDA_TILE_ROWS;
+    int      rc = open_pool(l, e);
+    uint8_t *out = rc == 0 ? malloc((size_t)(most < m->rows ? most : m->rows) * row_bytes) : NULL;
+    if (rc == 0 && !out) rc = err_set_nomem(e);
+    for (int64_t row = 0; row < m->rows && rc == 0; row += most) {
+        recoding r = { m, to, row, m->rows - row < most ? m->rows - row : most, out };
+        pool_run(l->pool, recode_rows, &r);
+        rc = cuda_copy_in(l->x->heap + l->x->areas.scratch + (size_t)row * row_bytes, out, (size_t)r.n * row_bytes, e);
+    }
+    free(out);
+    return rc;
+}
+
+/* A matrix to the staging area, as cuda_pack takes it where it will be of type `to`. */
+static int stage(loader *l, const tensor_mat *m, tensor_type to, err *e) {
+    cuda_exec *x = l->x;
+    size_t     row = 0;
+    int        rc;
+    if (l->staged == m) return 0;
+    (void)tensor_row_bytes((int)m->type, m->cols, &row);
+    l->staged = NULL;
+    if (m->type == to || to == TENSOR_F16)
+        rc = cuda_copy_rows_in(x->heap + x->areas.scratch, m->data, row, m->row_bytes, (size_t)m->rows, e);
+    else
+        rc = stage_recoded(l, m, to, e);
+    if (rc == 0 && to != TENSOR_F16) l->staged = m;
+    return rc;
+}
+
+/* One matrix: as it is in the file or recoded where the kernels know the type, else by way of floats. */
+static int load_one(loader *l, const cuda_mat *w, const tensor_mat *m, uint8_t *to, err *e) {
+    cuda_exec *x = l->x;
+    uint8_t   *staged = x->heap + x->areas.scratch;
+    size_t     row = cuda_row_bytes(w->type, m->cols);
+    int        rc;
     if (is_bf16(m) && w->type == TENSOR_F16) {
-        rc = stage(x, m, &row, e);
+        rc = stage(l, m, TENSOR_F16, e);
         if (rc == 0) rc = cuda_bf16_turn(staged, m->rows * m->cols, 1.0f / w->w_scale, x->stream, e);
-    } else if (m->type == w->type && m->type != TENSOR_F32) {
-        rc = stage(x, m, &row, e);
+    } else if (w->type != TENSOR_F32 && (w->type != TENSOR_F16 || (m->type == TENSOR_F16 && !cuda_weights_scaled(w)))) {
+        rc = stage(l, m, w->type, e);
     } else {
         void *host = expanded(m, w->type, w->w_scale, e);
         if (!host) return ERR_NOMEM;
-        row = (size_t)m->cols * (w->type == TENSOR_F32 ? 4 : 2);
+        l->staged = NULL;
         rc = cuda_copy_in(w->type == TENSOR_F32 ? to : staged, host, row * (size_t)m->rows, e);
         free(host);
     }
@@ -187,12 +247,12 @@ static int load_one(cuda_exec *x, const cuda_mat *w, const tensor_mat *m, uint8_
 }
 
 /* The largest magnitude of a stack of BF16 matrices. */
-static int bf16_largest(cuda_exec *x, const nn_mat *m, float *most, err *e) {
-    uint32_t *top = (uint32_t *)(void *)(x->heap + x->areas.block), bits = 0;
-    int       rc = cuda_fill(top, 0, sizeof *top, e);
+static int bf16_largest(loader *l, const nn_mat *m, float *most, err *e) {
+    cuda_exec *x = l->x;
+    uint32_t  *top = (uint32_t *)(void *)(x->heap + x->areas.block), bits = 0;
+    int        rc = cuda_fill(top, 0, sizeof *top, e);
     for (int i = 0; i < stack_of(m) && rc == 0; i++) {
-        size_t row = 0;
-        rc = stage(x, &m->at[i], &row, e);
+        rc = stage(l, &m->at[i], TENSOR_F16, e);
         if (rc == 0) rc = cuda_bf16_top(top, x->heap + x->areas.scratch, m->rows * m->cols, x->stream, e);
         if (rc == 0) rc = cuda_wait(x->stream, e);
     }
@@ -202,14 +262,14 @@ static int bf16_largest(cuda_exec *x, const nn_mat *m, float *most, err *e) {
     return rc;
 }
 
-/* The power of two that quantized weights of a stack are divided by. */
-static int choose_power(cuda_exec *x, cuda_mat *w, err *e) {
-    uint32_t *top = (uint32_t *)(void *)(x->heap + x->areas.block), most = 0;
-    int64_t   blocks = w->from->rows * w->from->cols / tensor_type_get(w->type)->block_elems;
-    int       rc = cuda_fill(top, 0, sizeof *top, e);
+/* The power of two that quantized weights of a stack are divided by. A stack of one stays in the staging area. */
+static int choose_power(loader *l, cuda_mat *w, err *e) {
+    cuda_exec *x = l->x;
+    uint32_t  *top = (uint32_t *)(void *)(x->heap + x->areas.block), most = 0;
+    int64_t    blocks = (int64_t)(staged_bytes(w) / (size_t)cuda_block_bytes(w->type));
+    int        rc = cuda_fill(top, 0, sizeof *top, e);
     for (int i = 0; i < stack_of(w->from) && rc == 0; i++) {
-        size_t row = 0;
-        rc = stage(x, &w->from->at[i], &row, e);
+        rc = stage(l, &w->from->at[i], w->type, e);
         if (rc == 0) rc = cuda_pack_top(top, x->heap + x->areas.scratch, w->type, blocks, x->stream, e);
         if (rc == 0) rc = cuda_wait(x->stream, e);
     }
@@ -219,13 +279,13 @@ static int choose_power(cuda_exec *x, cuda_mat *w, err *e) {
 }
 
 /* The power of two that F16 values of a stack are divided by. */
-static int choose_scale(cuda_exec *x, cuda_mat *w, err *e) {
+static int choose_scale(loader *l, cuda_mat *w, err *e) {
     float *row = malloc((size_t)w->from->cols * sizeof *row), most = 0;
     int    exponent, rc = 0;
     bool   bf16 = true;
     if (!row) return err_set_nomem(e);
     for (int i = 0; i < stack_of(w->from); i++) bf16 = bf16 && is_bf16(&w->from->at[i]);
-    if (bf16) rc = bf16_largest(x, w->from, &most, e);
+    if (bf16) rc = bf16_largest(l, w->from, &most, e);
     for (int i = 0; i < stack_of(w->from) && !bf16; i++) most = fmaxf(most, largest(&w->from->at[i], row));
     free(row);
     if (rc < 0) return rc;
@@ -236,13 +296,15 @@ static int choose_scale(cuda_exec *x, cuda_mat *w, err *e) {
     return 0;
 }
 
-static int load_mat(cuda_exec *x, cuda_mat *w, err *e) {
+static int load_mat(loader *l, cuda_mat *w, err *e) {
+    cuda_exec   *x = l->x;
     int          n = stack_of(w->from), rc = 0;
     const void **table = malloc((size_t)n * sizeof *table);
     if (!table) return err_set_nomem(e);
+    if (w->type != TENSOR_F16 && w->type != TENSOR_F32) rc = choose_power(l, w, e);
     for (int i = 0; i < n && rc == 0; i++) {
         uint8_t *to = x->weights + w->at + w->each * (size_t)i;
-        rc = load_one(x, w, &w->from->at[i], to, e);
+        rc = load_one(l, w, &w->from->at[i], to, e);
         table[i] = to;
     }
     if (rc == 0 && w->from->n_stack) rc = cuda_copy_in(x->weights + w->table_at, table, (size_t)n * sizeof *table, e);
@@ -250,13 +312,13 @@ static int load_mat(cuda_exec *x, cuda_mat *w, err *e) {
     return rc < 0 ? err_wrap(e, rc, "%s", w->from->name) : 0;
 }
 
-/* What matrices are divided by; those of one image by the same. */
-static int choose_scales(cuda_exec *x, err *e) {
-    int rc = 0;
+/* What F16 matrices are divided by; those of one image by the same. */
+static int choose_scales(loader *l, err *e) {
+    cuda_exec *x = l->x;
+    int        rc = 0;
     for (int i = 0; i < x->n_mats && rc == 0; i++) {
         cuda_mat *w = &x->mats[i], *lead = &x->mats[w->lead];
-        if (cuda_weights_scaled(w)) rc = choose_scale(x, w, e);
-        if (w->type != TENSOR_F16 && w->type != TENSOR_F32) rc = choose_power(x, w, e);
+        if (cuda_weights_scaled(w)) rc = choose_scale(l, w, e);
         if (lead->w_scale < w->w_scale) lead->w_scale = w->w_scale;
         if (rc < 0) return err_wrap(e, rc, "%s", w->from->name);
     }
@@ -271,10 +333,12 @@ static int load_table(const cuda_exec *x, const cuda_embed *m, err *e) {
 }
 
 int cuda_weights_load(cuda_exec *x, err *e) {
-    int rc = choose_scales(x, e);
+    loader l = { .x = x };
+    int    rc = choose_scales(&l, e);
     for (int i = 0; i < x->n_embeds && rc == 0; i++) rc = load_table(x, &x->embeds[i], e);
-    for (int i = 0; i < x->n_mats && rc == 0; i++) rc = load_mat(x, &x->mats[i], e);
+    for (int i = 0; i < x->n_mats && rc == 0; i++) rc = load_mat(&l, &x->mats[i], e);
     for (int i = 0; i < x->n_vecs && rc == 0; i++)
         rc = cuda_copy_in(x->weights + x->vecs[i].at, x->vecs[i].from, (size_t)x->vecs[i].n * sizeof(float), e);
+    pool_free(l.pool);
     return rc;
 }

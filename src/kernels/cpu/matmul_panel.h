@@ -179,6 +179,7 @@ void matmul_unpack8_scalar(const matmul_src *s, int64_t row0, int n, int64_t k0,
 
 /* Block by block of one row: u values, scales and minima per group. */
 typedef void       matmul_unblock_fn(const uint8_t *block, uint8_t *u, float *scale, float *min);
+matmul_unblock_fn *matmul_unblock(int type); /* NULL: not a type of blocks of small integers */
 matmul_unblock_fn *matmul_unblock_iq(int type);
 
 #endif

@@ -12,9 +12,11 @@ __device__ static inline float    half_at(const uint8_t *p) {
     return __half2float(__ushort_as_half((unsigned short)two_bytes(p)));
 }
 
-__device__ static inline float q4_k_at(const uint8_t *b, int i) {
+/* Q4_K, and Q5_K with fifth bits. */
+__device__ static inline float k4_at(const uint8_t *b, int i, bool fifth) {
     const uint8_t *s = b + 4;
-    const int      g = i / 32, q = b[16 + i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15;
+    const int      g = i / 32, low = b[(fifth ? 48 : 16) + i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15;
+    const int      q = fifth ? low | (b[16 + i % 32] >> g & 1) << 4 : low;
     const int      sc = g < 4 ? s[g] & 63 : (s[g + 4] & 15) | s[g - 4] >> 6 << 4;
     const int      mn = g < 4 ? s[g + 4] & 63 : s[g + 4] >> 4 | s[g] >> 6 << 4;
     return half_at(b) * (float)sc * (float)q - half_at(b + 2) * (float)mn;
@@ -24,6 +26,29 @@ __device__ static inline float q6_k_at(const uint8_t *b, int i) {
     const int h = i / 128, s = i % 128 / 32, l = i % 32;
     const int q = (b[64 * h + 32 * (s % 2) + l] >> (s / 2 * 4) & 15) | (b[128 + 32 * h + l] >> (2 * s) & 3) << 4;
     return half_at(b + 208) * (float)(int8_t)b[192 + i / 16] * (float)(q - 32);
+}
+
+/* Two bits of each value as Q2_K and Q3_K have them. */
+__device__ static inline int two_bits(const uint8_t *qs, int i) {
+    return qs[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
+}
+
+__device__ static inline float q2_k_at(const uint8_t *b, int i) {
+    const int s = b[i / 16];
+    return half_at(b + 80) * (float)(s & 15) * (float)two_bits(b + 16, i) - half_at(b + 82) * (float)(s >> 4);
+}
+
+__device__ static inline float q3_k_at(const uint8_t *b, int i) {
+    const uint8_t *s = b + 96;
+    const int      g = i / 16, q = two_bits(b + 32, i) | (b[i % 32] >> (i / 32) & 1) << 2;
+    const int      sc = (s[g % 8] >> (g < 8 ? 0 : 4) & 15) | (s[8 + g % 4] >> (g / 4 * 2) & 3) << 4;
+    return half_at(b + 108) * (float)(sc - 32) * (float)(q - 4);
+}
+
+/* Q4_1, Q5_0 and Q5_1 from their nibbles on; the fifth bits, where there are any, in front of them. */
+__device__ static inline int five_bits(const uint8_t *qs, int i, bool fifth) {
+    const int q = qs[i % 16] >> (i / 16 * 4) & 15;
+    return fifth ? q | (qs[i / 8 - 4] >> (i % 8) & 1) << 4 : q;
 }
 
 /* Twice the e2m1 number, which is whole, times half of the block's power of two. */
@@ -40,7 +65,22 @@ __device__ static inline float value_at(tensor_type type, const uint8_t *row, in
         return half_at(b) * (float)((b[2 + i % 16] >> (i % 32 / 16 * 4) & 15) - 8);
     }
     case TENSOR_Q8_0: return half_at(row + i / 32 * 34) * (float)(int8_t)row[i / 32 * 34 + 2 + i % 32];
-    case TENSOR_Q4_K: return q4_k_at(row + i / 256 * 144, (int)(i % 256));
+    case TENSOR_Q4_1: {
+        const uint8_t *b = row + i / 32 * 20;
+        return half_at(b) * (float)five_bits(b + 4, (int)(i % 32), false) + half_at(b + 2);
+    }
+    case TENSOR_Q5_0: {
+        const uint8_t *b = row + i / 32 * 22;
+        return half_at(b) * (float)(five_bits(b + 6, (int)(i % 32), true) - 16);
+    }
+    case TENSOR_Q5_1: {
+        const uint8_t *b = row + i / 32 * 24;
+        return half_at(b) * (float)five_bits(b + 8, (int)(i % 32), true) + half_at(b + 2);
+    }
+    case TENSOR_Q2_K: return q2_k_at(row + i / 256 * 84, (int)(i % 256));
+    case TENSOR_Q3_K: return q3_k_at(row + i / 256 * 110, (int)(i % 256));
+    case TENSOR_Q4_K: return k4_at(row + i / 256 * 144, (int)(i % 256), false);
+    case TENSOR_Q5_K: return k4_at(row + i / 256 * 176, (int)(i % 256), true);
     case TENSOR_Q6_K: return q6_k_at(row + i / 256 * 210, (int)(i % 256));
     case TENSOR_MXFP4: return mxfp4_at(row + i / 32 * 17, (int)(i % 32));
     case TENSOR_F32: return ((const float *)(const void *)row)[i];
@@ -66,8 +106,23 @@ static __global__ __launch_bounds__(THREADS) void embed_kernel(float *to, const 
 }
 
 bool cuda_can_embed(tensor_type type) {
-    return type == TENSOR_F32 || type == TENSOR_F16 || type == TENSOR_BF16 || type == TENSOR_Q4_0 || type == TENSOR_Q8_0 ||
-           type == TENSOR_Q4_K || type == TENSOR_Q6_K || type == TENSOR_MXFP4;
+    switch (type) {
+    case TENSOR_F32:
+    case TENSOR_F16:
+    case TENSOR_BF16:
+    case TENSOR_Q4_0:
+    case TENSOR_Q4_1:
+    case TENSOR_Q5_0:
+    case TENSOR_Q5_1:
+    case TENSOR_Q8_0:
+    case TENSOR_Q2_K:
+    case TENSOR_Q3_K:
+    case TENSOR_Q4_K:
+    case TENSOR_Q5_K:
+    case TENSOR_Q6_K:
+    case TENSOR_MXFP4: return true;
+    default: return false;
+    }
 }
 
 int cuda_op_embed_tokens(float *to, const cuda_embed_table *r, int64_t n, float scale, cuda_stream s, err *e) {

@@ -276,11 +276,9 @@ static int ring_places(int warps, int tile_bytes, int most_bytes, int64_t rows) 
 }
 
 bool cuda_can_experts(tensor_type type, int64_t cols, int n_tok, int n_used) {
-    const bool known = type == TENSOR_Q4_0 || type == TENSOR_Q8_0 || type == TENSOR_Q4_K || type == TENSOR_Q6_K ||
-                       type == TENSOR_MXFP4;
     const int64_t     rows = (n_used > n_tok ? n_used : n_tok) * cuda_round_up(cols, CUDA_SLICE_UNIT) * 2;
     const cuda_weight w = { type, CUDA_TILE_ROWS, cols, NULL, 0 };
-    return known && n_used <= CUDA_EXPERTS_FEW && n_tok <= CUDA_EXPERTS_TOKENS && rows <= 64 * 1024 &&
+    return product_is_tiled(type) && n_used <= CUDA_EXPERTS_FEW && n_tok <= CUDA_EXPERTS_TOKENS && rows <= 64 * 1024 &&
            ring_places(UP_WARPS, (int)product_shape_of(&w).tile_bytes, UP_RING_BYTES, rows) >= 2;
 }
 
@@ -317,11 +315,10 @@ int cuda_op_experts(const cuda_experts *a, cuda_stream s, err *e) {
     g.cols_pad = (int)cuda_round_up(a->cols, CUDA_SLICE_UNIT);
     g.per = (a->n_used * g.live + WARPS - 1) / WARPS;
     switch (a->type) {
-    case TENSOR_MXFP4: return start<unpack_mxfp4>(g, s, e);
-    case TENSOR_Q4_0: return start<unpack_q4_0>(g, s, e);
-    case TENSOR_Q8_0: return start<unpack_q8_0>(g, s, e);
-    case TENSOR_Q4_K: return start<unpack_q4_k>(g, s, e);
-    case TENSOR_Q6_K: return start<unpack_q6_k>(g, s, e);
+#define START(type, T)                                                                                                 \
+    case type: return start<T>(g, s, e);
+        UNPACK_TILED(START)
+#undef START
     default: return err_set(e, ERR_UNSUPPORTED, "CUDA: no experts with weights of type %d", (int)a->type);
     }
 }

@@ -144,10 +144,8 @@ static size_t least_rings(tensor_type type, int64_t cols, int warps) {
 }
 
 bool cuda_can_many_experts(tensor_type type, int64_t cols) {
-    const bool known = type == TENSOR_Q4_0 || type == TENSOR_Q8_0 || type == TENSOR_Q4_K || type == TENSOR_Q6_K ||
-                       type == TENSOR_MXFP4;
     const size_t rows = rows_bytes(cols, CUDA_ITEM_ROWS);
-    return known && rows <= 100 * 1024 && rows + least_rings(type, cols, 8) <= block_bytes(ROOM);
+    return product_is_tiled(type) && rows <= 100 * 1024 && rows + least_rings(type, cols, 8) <= block_bytes(ROOM);
 }
 
 int cuda_item_rows(tensor_type type, int64_t rows, int n_expert, int64_t cols) {
@@ -193,11 +191,10 @@ int cuda_op_many_experts(const cuda_many_experts *a, cuda_stream s, err *e) {
     g.slice_kt = (int)(p.slice_cols / p.tile_cols);
     g.tiles = (int)(p.rows_pad / CUDA_TILE_ROWS);
     switch (a->type) {
-    case TENSOR_MXFP4: return start_type<unpack_mxfp4>(g, s, e);
-    case TENSOR_Q4_0: return start_type<unpack_q4_0>(g, s, e);
-    case TENSOR_Q8_0: return start_type<unpack_q8_0>(g, s, e);
-    case TENSOR_Q4_K: return start_type<unpack_q4_k>(g, s, e);
-    case TENSOR_Q6_K: return start_type<unpack_q6_k>(g, s, e);
+#define START(type, T)                                                                                                 \
+    case type: return start_type<T>(g, s, e);
+        UNPACK_TILED(START)
+#undef START
     default: return err_set(e, ERR_UNSUPPORTED, "CUDA: no experts with weights of type %d", (int)a->type);
     }
 }

@@ -542,13 +542,23 @@ static int few_start(const cuda_device *d, const cuda_product_args *a, const few
 }
 
 template <class T>
-static int few_start_type(const cuda_device *d, const cuda_product_args *a, const few_choice &c, const few_args &k,
+static int few_start_rows(const cuda_device *d, const cuda_product_args *a, const few_choice &c, const few_args &k,
                           cuda_stream s, err *e) {
     if (a->row)
         return c.mt == 1 ? few_start<T, 1, 1, true>(d, a, c, k, s, e) : few_start<T, 1, 2, true>(d, a, c, k, s, e);
     if (c.n <= 8)
         return c.mt == 1 ? few_start<T, 1, 1, false>(d, a, c, k, s, e) : few_start<T, 1, 2, false>(d, a, c, k, s, e);
     return c.mt == 1 ? few_start<T, 2, 1, false>(d, a, c, k, s, e) : few_start<T, 2, 2, false>(d, a, c, k, s, e);
+}
+
+/* `twice`: few_can_twice. */
+template <class T>
+static int few_start_type(const cuda_device *d, const cuda_product_args *a, const few_choice &c, const few_args &k,
+                          bool twice, cuda_stream s, err *e) {
+    if constexpr (T::COLS == 128 && T::BYTES <= 1152) {
+        if (twice) return few_start_rows<few_twice<T>>(d, a, c, k, s, e);
+    }
+    return few_start_rows<T>(d, a, c, k, s, e);
 }
 
 int product_few(const cuda_device *d, const cuda_product_args *a, cuda_stream s, err *e) {
@@ -595,19 +605,13 @@ int product_few(const cuda_device *d, const cuda_product_args *a, cuda_stream s,
                        a->ahead };
         int      rc;
         switch (a->w.type) {
-        case TENSOR_F16: rc = few_start_type<unpack_f16>(d, a, c, k, s, e); break;
-        case TENSOR_BF16: rc = few_start_type<unpack_bf16>(d, a, c, k, s, e); break;
-        case TENSOR_MXFP4:
-            rc = twice ? few_start_type<few_twice<unpack_mxfp4>>(d, a, c, k, s, e)
-                       : few_start_type<unpack_mxfp4>(d, a, c, k, s, e);
-            break;
-        case TENSOR_Q4_0:
-            rc = twice ? few_start_type<few_twice<unpack_q4_0>>(d, a, c, k, s, e)
-                       : few_start_type<unpack_q4_0>(d, a, c, k, s, e);
-            break;
-        case TENSOR_Q8_0: rc = few_start_type<unpack_q8_0>(d, a, c, k, s, e); break;
-        case TENSOR_Q4_K: rc = few_start_type<unpack_q4_k>(d, a, c, k, s, e); break;
-        default: rc = few_start_type<unpack_q6_k>(d, a, c, k, s, e); break;
+#define START(type, T)                                                                                                 \
+    case type: rc = few_start_type<T>(d, a, c, k, twice, s, e); break;
+            START(TENSOR_F16, unpack_f16)
+            START(TENSOR_BF16, unpack_bf16)
+            UNPACK_TILED(START)
+#undef START
+        default: return err_set(e, ERR_UNSUPPORTED, "CUDA: no product with weights of type %d", (int)a->w.type);
         }
         if (rc != 0) return rc;
         row += c.n;

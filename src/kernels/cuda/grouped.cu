@@ -130,11 +130,10 @@ int cuda_op_grouped(const cuda_grouped *a, cuda_stream s, err *e) {
     switch (a->type) {
     case TENSOR_F16: return cuda_launch(grouped_kernel<grouped_image<0>>, shape, s, e, g);
     case TENSOR_BF16: return cuda_launch(grouped_kernel<grouped_image<1>>, shape, s, e, g);
-    case TENSOR_MXFP4: return cuda_launch(grouped_kernel<unpack_mxfp4>, shape, s, e, g);
-    case TENSOR_Q4_0: return cuda_launch(grouped_kernel<unpack_q4_0>, shape, s, e, g);
-    case TENSOR_Q8_0: return cuda_launch(grouped_kernel<unpack_q8_0>, shape, s, e, g);
-    case TENSOR_Q4_K: return cuda_launch(grouped_kernel<unpack_q4_k>, shape, s, e, g);
-    case TENSOR_Q6_K: return cuda_launch(grouped_kernel<unpack_q6_k>, shape, s, e, g);
+#define START(type, T)                                                                                                 \
+    case type: return cuda_launch(grouped_kernel<T>, shape, s, e, g);
+        UNPACK_TILED(START)
+#undef START
     default: return err_set(e, ERR_UNSUPPORTED, "CUDA: no product with weights of type %d", (int)a->type);
     }
 }

@@ -307,11 +307,10 @@ int product_held(const cuda_device *d, const cuda_product_args *a, cuda_stream s
                               (float *)a->scratch,
                               product_end_of(a) };
     switch (a->w.type) {
-    case TENSOR_MXFP4: return held_start_type<unpack_mxfp4>(d, k, p.cols, s, e);
-    case TENSOR_Q4_0: return held_start_type<unpack_q4_0>(d, k, p.cols, s, e);
-    case TENSOR_Q8_0: return held_start_type<unpack_q8_0>(d, k, p.cols, s, e);
-    case TENSOR_Q4_K: return held_start_type<unpack_q4_k>(d, k, p.cols, s, e);
-    case TENSOR_Q6_K: return held_start_type<unpack_q6_k>(d, k, p.cols, s, e);
+#define START(type, T)                                                                                                 \
+    case type: return held_start_type<T>(d, k, p.cols, s, e);
+        UNPACK_TILED(START)
+#undef START
     default: return err_set(e, ERR_ARG, "CUDA: weights of type %d are not unpacked", (int)a->w.type);
     }
 }

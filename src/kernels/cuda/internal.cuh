@@ -88,6 +88,7 @@ static inline product_end product_end_of(const cuda_product_args *a) {
 static inline int log2_of(int n) { return n >= 8 ? 3 : n >= 4 ? 2 : n >= 2 ? 1 : 0; }
 
 product_shape product_shape_of(const cuda_weight *w);
+bool          product_is_tiled(tensor_type type); /* it is unpacked, unlike F16 and BF16 (UNPACK_TILED) */
 
 /* The kernels over images: weights from `image`, rows and slices of p. */
 struct product_image {

@@ -24,19 +24,33 @@
  *     MXFP4 as Q4_0, but in each half of a word the lower three bits of pair a_p are at bit 9 - 3p, their signs of a0 ..
  *           a3 at bits 15, 12, 14, 13; D is the block's power of two, less that of the matrix and CUDA_MXFP4_TOP, times
  *           2^14
+ *     Q2_K  256 columns, 1344 bytes: [64 columns][lane] two words; word j / 2, pair a_p of 16 columns j at bit 2p + 8 (j % 2)
+ *           of each half; then [row][64 columns] a word with four times four bits, sc in the lower and mn in the upper half;
+ *           then [row] (D, -dmin * 2^12)
  *     Q4_K  256 columns, 2304 bytes: nibbles as Q4_0; then [row] four words: (D, -dmin * 2^12), and 8 pairs (sc, mn) of
  *           6 bits, sc in the lower and mn in the upper half of three words. Each half of word h = 0, 1 has pair 4h, pair
  *           4h+1 and the low 4 bits of pair 4h+2; byte h of each half of word 2 has the high 2 bits of pair 4h+2, and
  *           pair 4h+3
+ *     Q5_K  256 columns, 2816 bytes: low nibbles as Q4_0; then [64 columns][lane] a word with the fifth bits, of pair a_p
+ *           of 16 columns j at bit 2j + p / 2 + 4 (p % 2), from j = 2 on 4 bits higher, of each half; then as Q4_K
  *     Q6_K  256 columns, 3360 bytes: low nibbles as Q4_0; then [64 columns][lane] two words with the upper two bits:
  *           word j / 2, pair a_p of 16 columns j at bit 2 (4 (j % 2) + p) of each half; then [row][16 columns] scale
  *           + 128; then [row] D
  *     Q8_0  128 columns, 2176 bytes: [32 columns][lane] 16 bytes = two times 8 bytes for 16 columns: a0 a1 a2 a3, each
  *           byte q + 128; then [row][32 columns] D
  *
+ * Types that are not in files (recode.h):
+ *
+ *     TABLE 256 columns, 2320 (TABLE32) or 2576 bytes (TABLE16): [64 columns][lane] 16 bytes, word j = 16 columns j, four-bit
+ *           codes of a0 a1 in columns 2t, then in 2t+1, then of a2 a3 in 2t+8, then in 2t+9; then [row][32 or 16 columns] D;
+ *           then the 16 bytes that codes choose among, 128 + the integer
+ *     PAIR4 256 columns, 2560 bytes: nibbles as Q4_0; then [row][32 columns] D and the minimum
+ *     PAIR5 256 columns, 3072 bytes: low nibbles and fifth bits as Q5_K; then as PAIR4
+ *     PAIR8 128 columns, 2304 bytes: bytes as Q8_0, but without 128; then as PAIR4
+ *
  * A tile takes the bytes of the file's blocks, no more; of MXFP4 a byte more per block. All weights of a matrix are
- * divided by two to a power (cuda_pack_power). D is the scale of the file, so divided, times 2^24, or times 2^20 for rows
- * 8 to 15 of Q4_0 and Q4_K, whose nibbles are read where they lie (unpack.cuh).
+ * divided by two to a power (cuda_pack_power). D is the scale of the file, so divided, times 2^24, or times 2^22 for rows
+ * 8 to 15 of Q2_K and 2^20 for those of Q4_0, Q4_K, Q5_K, PAIR4 and PAIR5, whose bits are read where they lie (unpack.cuh).
  */
 #ifndef KERNELS_CUDA_LAYOUT_H
 #define KERNELS_CUDA_LAYOUT_H
@@ -63,9 +77,10 @@ enum { CUDA_MXFP4_TOP = 128 };
 
 /*
  * The power of two that the weights of a matrix are divided by, from its largest block (cuda_pack_top): MXFP4's exponent
- * comes to CUDA_MXFP4_TOP. Of other types `top` is a float's bits, the largest d (Q4_0, Q8_0), d * scale (Q6_K, Q4_K) or
- * dmin * 2^-12 (Q4_K); times 2^24 it comes to [2^14, 2^15). So weights are at most 2^-2, and what is rounded away of the
- * smallest of them, half of 2^-24, is less than the rounding of the largest.
+ * comes to CUDA_MXFP4_TOP. Of other types `top` is a float's bits: the largest scale of some columns (d, in types K times
+ * its small integer), or the largest minimum (in types K dmin) * 2^-12; times 2^24 it comes to [2^14, 2^15). So weights are
+ * at most 2^-2, or 2^3 by their minimum, and what is rounded away of the smallest of them, half of 2^-24, is less than the
+ * rounding of the largest.
  */
 CUDA_BOTH static inline int cuda_pack_power(int is_mxfp4, uint32_t top) {
     if (is_mxfp4) return (top < 28 ? 28 : (int)top) - CUDA_MXFP4_TOP;

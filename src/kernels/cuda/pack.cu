@@ -5,6 +5,7 @@
  * an image. Blocks of a file are not aligned: they are read by bytes.
  */
 #include "kernels/cuda/internal.cuh"
+#include "kernels/cuda/recode.h"
 #include "kernels/cuda/unpack.cuh"
 
 #define WARPS 4
@@ -65,6 +66,9 @@ __device__ static inline void pack_scales32(const pack_args &a, uint8_t *to, int
     }
 }
 
+/* What a matrix's power is chosen by (cuda_pack_power); of what is not finite nothing is kept anyway. */
+__device__ static inline uint32_t top_of(float v) { return fabsf(v) < INFINITY ? __float_as_uint(fabsf(v)) : 0; }
+
 /* Pair p of a half word in nibble p. */
 struct pack_in_nibbles {
     __device__ static inline uint32_t place(int code, int p) { return (uint32_t)code << (4 * p); }
@@ -72,6 +76,8 @@ struct pack_in_nibbles {
 
 struct pack_q4_0 : pack_in_nibbles {
     using tile = unpack_q4_0;
+    enum { BLOCK = 18 };
+    __device__ static inline uint32_t top(const uint8_t *b) { return top_of(half_at(b)); }
     __device__ static inline int code(const pack_args &a, int64_t row, int64_t col) {
         if (row >= a.rows || col >= a.cols) return 8;
         return a.from[row * a.row_bytes + col / 32 * 18 + 2 + col % 16] >> (col % 32 / 16 * 4) & 15;
@@ -84,6 +90,8 @@ struct pack_q4_0 : pack_in_nibbles {
 
 struct pack_mxfp4 {
     using tile = unpack_mxfp4;
+    enum { BLOCK = 17 };
+    __device__ static inline uint32_t top(const uint8_t *b) { return b[0]; }
     __device__ static inline int code(const pack_args &a, int64_t row, int64_t col) {
         if (row >= a.rows || col >= a.cols) return 0;
         return a.from[row * a.row_bytes + col / 32 * 17 + 1 + col % 16] >> (col % 32 / 16 * 4) & 15;
@@ -107,37 +115,58 @@ struct pack_mxfp4 {
     }
 };
 
+/* Bytes of a tile of 128 columns. */
+template <class F>
+__device__ static inline void pack_bytes(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+    for (int i = 0; i < 32; i++) { /* 16-bit pair i: 16 columns i / 4, pair i % 4 */
+        const int64_t row = row0 + pair_row(i % 4, lane), col = col0 + i / 4 * 16 + pair_col(i % 4, lane);
+        const int     at = i / 8 * 512 + lane * 16 + i % 8 * 2;
+        *reinterpret_cast<uint16_t *>(to + at) = (uint16_t)(F::code(a, row, col) | F::code(a, row, col + 1) << 8);
+    }
+}
+
 struct pack_q8_0 {
     using tile = unpack_q8_0;
+    enum { BLOCK = 34 };
+    __device__ static inline uint32_t top(const uint8_t *b) { return top_of(half_at(b)); }
     __device__ static inline int code(const pack_args &a, int64_t row, int64_t col) {
         if (row >= a.rows || col >= a.cols) return 128;
         return a.from[row * a.row_bytes + col / 32 * 34 + 2 + col % 32] ^ 0x80;
     }
     __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
-        for (int i = 0; i < 32; i++) { /* 16-bit pair i: 16 columns i / 4, pair i % 4 */
-            const int64_t row = row0 + pair_row(i % 4, lane), col = col0 + i / 4 * 16 + pair_col(i % 4, lane);
-            const int     at = i / 8 * 512 + lane * 16 + i % 8 * 2;
-            *reinterpret_cast<uint16_t *>(to + at) = (uint16_t)(code(a, row, col) | code(a, row, col + 1) << 8);
-        }
+        pack_bytes<pack_q8_0>(a, to, row0, col0, lane);
         pack_scales32(a, to + 2048, row0, col0, 34, 0, lane);
     }
 };
 
-struct pack_q4_k : pack_in_nibbles {
-    using tile = unpack_q4_k;
-    __device__ static inline int code(const pack_args &a, int64_t row, int64_t col) {
-        if (row >= a.rows) return 0;
-        return a.from[row * a.row_bytes + col / 256 * 144 + 16 + col % 256 / 64 * 32 + col % 32] >>
-                   (col % 64 / 32 * 4) &
-               15;
+/* Fifth bits of a tile of 256 columns, [64 columns][lane] 4 bytes, where unpack_q5_k has them. */
+template <class F>
+__device__ static inline void pack_fifth(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+    for (int b = 0; b < 4; b++) {
+        uint32_t w = 0;
+        for (int i = 0; i < 32; i++) { /* 16 columns j, pair p, element i % 2 */
+            const int j = i / 8, p = i / 2 % 4, k = 2 * j + (j < 2 ? 0 : 4) + p / 2;
+            const int code = F::code(a, row0 + pair_row(p, lane), col0 + b * 64 + j * 16 + pair_col(p, lane) + i % 2);
+            w |= (uint32_t)(code >> 4 & 1) << (k + 4 * (p % 2) + 16 * (i % 2));
+        }
+        *reinterpret_cast<uint32_t *>(to + b * 128 + lane * 4) = w;
     }
-    __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
-        pack_nibbles<pack_q4_k>(a, to, row0, col0, 256, lane);
+}
+
+/* Q4_K and Q5_K: d, dmin and the pairs of 6 bits, at the beginning of a block. */
+template <int BYTES> struct pack_k4 : pack_in_nibbles {
+    enum { BLOCK = BYTES };
+    __device__ static inline uint32_t top(const uint8_t *b) {
+        int most = 0;
+        for (int j = 0; j < 4; j++) most = max(most, max(b[4 + j] & 63, (b[12 + j] & 15) | b[4 + j] >> 6 << 4));
+        return max(top_of(half_at(b) * (float)most), top_of(half_at(b + 2) * 0x1p-12f));
+    }
+    __device__ static inline void scales(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
         const int64_t row = row0 + lane;
         if (lane >= 16) return;
         uint32_t pair[8] = {}, d = 0;
         if (row < a.rows) {
-            const uint8_t *b = a.from + row * a.row_bytes + col0 / 256 * 144, *s = b + 4;
+            const uint8_t *b = a.from + row * a.row_bytes + col0 / 256 * BYTES, *s = b + 4;
             d = scaled(b, (lane < 8 ? 24 : 20) - a.power) | (scaled(b + 2, 12 - a.power) ^ 0x8000u) << 16;
             for (int j = 0; j < 8; j++) {
                 const uint32_t sc = j < 4 ? s[j] & 63 : (s[j + 4] & 15) | s[j - 4] >> 6 << 4;
@@ -148,12 +177,84 @@ struct pack_q4_k : pack_in_nibbles {
         const uint32_t w0 = pair[0] | pair[1] << 6 | (pair[2] & 0x000f000fu) << 12;
         const uint32_t w1 = pair[4] | pair[5] << 6 | (pair[6] & 0x000f000fu) << 12;
         const uint32_t w2 = (pair[2] & 0x00300030u) >> 4 | pair[3] << 2 | (pair[6] & 0x00300030u) << 4 | pair[7] << 10;
-        *reinterpret_cast<uint4 *>(to + 2048 + lane * 16) = make_uint4(d, w0, w1, w2);
+        *reinterpret_cast<uint4 *>(to + lane * 16) = make_uint4(d, w0, w1, w2);
+    }
+    /* Four bits of nibbles that lie as in Q4_K from `qs` on. */
+    __device__ static inline int nibble(const uint8_t *qs, int64_t col) {
+        return qs[col % 256 / 64 * 32 + col % 32] >> (col % 64 / 32 * 4) & 15;
+    }
+};
+
+struct pack_q4_k : pack_k4<144> {
+    using tile = unpack_q4_k;
+    __device__ static inline int code(const pack_args &a, int64_t row, int64_t col) {
+        return row >= a.rows ? 0 : nibble(a.from + row * a.row_bytes + col / 256 * BLOCK + 16, col);
+    }
+    __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+        pack_nibbles<pack_q4_k>(a, to, row0, col0, 256, lane);
+        scales(a, to + 2048, row0, col0, lane);
+    }
+};
+
+struct pack_q5_k : pack_k4<176> {
+    using tile = unpack_q5_k;
+    __device__ static inline int code(const pack_args &a, int64_t row, int64_t col) {
+        const uint8_t *b = a.from + row * a.row_bytes + col / 256 * BLOCK;
+        return row >= a.rows ? 0 : nibble(b + 48, col) | (b[16 + col % 32] >> (col % 256 / 32) & 1) << 4;
+    }
+    __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+        pack_nibbles<pack_q5_k>(a, to, row0, col0, 256, lane);
+        pack_fifth<pack_q5_k>(a, to + 2048, row0, col0, lane);
+        scales(a, to + 2560, row0, col0, lane);
+    }
+};
+
+struct pack_q2_k {
+    using tile = unpack_q2_k;
+    enum { BLOCK = 84 };
+    __device__ static inline uint32_t top(const uint8_t *b) {
+        int most = 0;
+        for (int i = 0; i < 16; i++) most = max(most, b[i] & 15);
+        return max(top_of(half_at(b + 80) * (float)most), top_of(half_at(b + 82) * 0x1p-12f));
+    }
+    __device__ static inline uint32_t code(const pack_args &a, int64_t row, int64_t col) {
+        const uint8_t *b = a.from + row * a.row_bytes + col / 256 * BLOCK;
+        return row < a.rows ? b[16 + col % 256 / 128 * 32 + col % 32] >> (col % 128 / 32 * 2) & 3 : 0;
+    }
+    __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+        for (int i = 0; i < 8; i++) { /* word i: 32 columns i */
+            uint32_t w = 0;
+            for (int k = 0; k < 16; k++) { /* 16 columns k / 8, pair k / 2 % 4, element k % 2 */
+                const int p = k / 2 % 4;
+                w |= code(a, row0 + pair_row(p, lane), col0 + i * 32 + k / 8 * 16 + pair_col(p, lane) + k % 2)
+                     << (k / 8 * 8 + 2 * p + 16 * (k % 2));
+            }
+            *reinterpret_cast<uint32_t *>(to + i / 2 * 256 + lane * 8 + i % 2 * 4) = w;
+        }
+        const int64_t row = row0 + lane;
+        if (lane >= 16) return;
+        const uint8_t *b = a.from + row * a.row_bytes + col0 / 256 * BLOCK;
+        for (int i = 0; i < 4; i++) {
+            uint32_t w = 0;
+            for (int k = 0; k < 4 && row < a.rows; k++)
+                w |= (uint32_t)(b[4 * i + k] & 15) << (4 * k) | (uint32_t)(b[4 * i + k] >> 4) << (16 + 4 * k);
+            *reinterpret_cast<uint32_t *>(to + 1024 + lane * 16 + i * 4) = w;
+        }
+        *reinterpret_cast<uint32_t *>(to + 1280 + lane * 4) =
+            row < a.rows
+                ? scaled(b + 80, (lane < 8 ? 24 : 22) - a.power) | (scaled(b + 82, 12 - a.power) ^ 0x8000u) << 16
+                : 0;
     }
 };
 
 struct pack_q6_k : pack_in_nibbles {
     using tile = unpack_q6_k;
+    enum { BLOCK = 210 };
+    __device__ static inline uint32_t top(const uint8_t *b) {
+        int most = 0;
+        for (int i = 0; i < 16; i++) most = max(most, abs((int)(int8_t)b[192 + i]));
+        return top_of(half_at(b + 208) * (float)most);
+    }
     __device__ static inline int code(const pack_args &a, int64_t row, int64_t col) {
         if (row >= a.rows) return 32;
         const uint8_t *b = a.from + row * a.row_bytes + col / 256 * 210;
@@ -185,6 +286,108 @@ struct pack_q6_k : pack_in_nibbles {
         }
     }
 };
+
+/* A number times 2^e as a half. */
+__device__ static inline uint32_t halved(float v, int e) { return __half_as_ushort(__float2half_rn(ldexpf(v, e))); }
+
+template <int GROUP> struct pack_table {
+    using tile = unpack_table<GROUP>;
+    enum { BLOCK = sizeof(cuda_table_block) };
+    __device__ static inline const cuda_table_block *at(const pack_args &a, int64_t row, int64_t col) {
+        return reinterpret_cast<const cuda_table_block *>(a.from + row * a.row_bytes) + col / 256;
+    }
+    __device__ static inline uint32_t top(const uint8_t *b) {
+        uint32_t most = 0;
+        for (int i = 0; i < 16; i++) most = max(most, top_of(reinterpret_cast<const cuda_table_block *>(b)->scale[i]));
+        return most;
+    }
+    __device__ static inline uint32_t code(const pack_args &a, int64_t row, int64_t col) {
+        return row < a.rows ? at(a, row, col)->codes[col % 256 / 2] >> (col % 2 * 4) & 15 : 0;
+    }
+    __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+        constexpr int N = 256 / GROUP; /* scales of a row */
+        for (int i = 0; i < 16; i++) { /* word i: 16 columns i; digits a0 a1 a0 a1, a2 a3 a2 a3 */
+            uint32_t w = 0;
+            for (int k = 0; k < 8; k++) {
+                const int p = k / 4 * 2 + k % 2;
+                w |= code(a, row0 + pair_row(p, lane), col0 + i * 16 + pair_col(p, lane) + k / 2 % 2) << (4 * k);
+            }
+            *reinterpret_cast<uint32_t *>(to + i / 4 * 512 + lane * 16 + i % 4 * 4) = w;
+        }
+        for (int i = lane; i < 16 * N; i += 32) {
+            const int64_t row = row0 + i / N;
+            reinterpret_cast<uint16_t *>(to + 2048)[i] =
+                (uint16_t)(row < a.rows ? halved(at(a, row, col0)->scale[i % N * (GROUP / 16)], 24 - a.power) : 0);
+        }
+        if (lane < 16) to[tile::TABLE + lane] = at(a, row0, col0)->values[lane];
+    }
+};
+
+/* Blocks with a scale and a minimum; a tile has N pairs of them in a row. */
+template <int N> struct pack_pairs : pack_in_nibbles {
+    enum { BLOCK = sizeof(cuda_pair_block) };
+    __device__ static inline const cuda_pair_block *at(const pack_args &a, int64_t row, int64_t col) {
+        return reinterpret_cast<const cuda_pair_block *>(a.from + row * a.row_bytes) + col / 32;
+    }
+    __device__ static inline uint32_t top(const uint8_t *b) {
+        const cuda_pair_block *p = reinterpret_cast<const cuda_pair_block *>(b);
+        return max(top_of(p->scale), top_of(p->min * 0x1p-12f));
+    }
+    __device__ static inline int code(const pack_args &a, int64_t row, int64_t col) {
+        return row < a.rows && col < a.cols ? at(a, row, col)->q[col % 32] : 0;
+    }
+    /* `lower`: the factor of the lower eight rows' scales is 2^-lower. */
+    __device__ static inline void pairs(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lower, int lane) {
+        for (int i = lane; i < 16 * N; i += 32) {
+            const int64_t row = row0 + i / N, col = col0 + i % N * 32;
+            const bool    in = row < a.rows && col < a.cols;
+            reinterpret_cast<uint32_t *>(to)[i] =
+                in ? halved(at(a, row, col)->scale, 24 - a.power - (i / N < 8 ? 0 : lower)) |
+                         halved(at(a, row, col)->min, -a.power) << 16
+                   : 0;
+        }
+    }
+};
+
+struct pack_pair4 : pack_pairs<8> {
+    using tile = unpack_pair4;
+    __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+        pack_nibbles<pack_pair4>(a, to, row0, col0, 256, lane);
+        pairs(a, to + 2048, row0, col0, 4, lane);
+    }
+};
+
+struct pack_pair5 : pack_pairs<8> {
+    using tile = unpack_pair5;
+    __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+        pack_nibbles<pack_pair5>(a, to, row0, col0, 256, lane);
+        pack_fifth<pack_pair5>(a, to + 2048, row0, col0, lane);
+        pairs(a, to + 2560, row0, col0, 4, lane);
+    }
+};
+
+struct pack_pair8 : pack_pairs<4> {
+    using tile = unpack_pair8;
+    __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+        pack_bytes<pack_pair8>(a, to, row0, col0, lane);
+        pairs(a, to + 2048, row0, col0, 0, lane);
+    }
+};
+
+/* As UNPACK_TILED. */
+#define PACK_TILED(X)                                                                                                  \
+    X(TENSOR_Q4_0, pack_q4_0)                                                                                          \
+    X(TENSOR_MXFP4, pack_mxfp4)                                                                                        \
+    X(TENSOR_Q8_0, pack_q8_0)                                                                                          \
+    X(TENSOR_Q2_K, pack_q2_k)                                                                                          \
+    X(TENSOR_Q4_K, pack_q4_k)                                                                                          \
+    X(TENSOR_Q5_K, pack_q5_k)                                                                                          \
+    X(TENSOR_Q6_K, pack_q6_k)                                                                                          \
+    X(TENSOR_TABLE32, pack_table<32>)                                                                                  \
+    X(TENSOR_TABLE16, pack_table<16>)                                                                                  \
+    X(TENSOR_PAIR4, pack_pair4)                                                                                        \
+    X(TENSOR_PAIR5, pack_pair5)                                                                                        \
+    X(TENSOR_PAIR8, pack_pair8)
 
 /* One warp per tile. */
 template <class F> static __global__ void pack_kernel(const pack_args a) {
@@ -244,10 +447,8 @@ static int pack(void *to, const void *from, size_t row_bytes, tensor_type type, 
         return err_set(e, ERR_UNSUPPORTED, "CUDA: no product with weights of type %d yet", (int)type);
     const cuda_weight   w = { type, rows, cols, to, pitch };
     const product_shape p = product_shape_of(&w);
-    const int           block = type == TENSOR_Q4_K || type == TENSOR_Q6_K   ? 256
-                                : type == TENSOR_Q4_0 || type == TENSOR_Q8_0 || type == TENSOR_MXFP4 ? 32
-                                                                                                      : 1;
-    if (rows < 1 || cols < 1 || cols % block || rows > INT32_MAX / 2 || cols > INT32_MAX / 2)
+    const tensor_type_info *t = tensor_type_get(type); /* NULL: recoded, in whole blocks */
+    if (rows < 1 || cols < 1 || (t && cols % t->block_elems) || rows > INT32_MAX / 2 || cols > INT32_MAX / 2)
         return err_set(e, ERR_ARG, "CUDA: a matrix of %lld rows and %lld columns", (long long)rows, (long long)cols);
     const pack_args a = {
         (const uint8_t *)from, row_bytes, (uint8_t *)to, rows, cols, p.rows_pad, (cols + p.tile_cols - 1) / p.tile_cols,
@@ -255,11 +456,10 @@ static int pack(void *to, const void *from, size_t row_bytes, tensor_type type, 
     };
     const int64_t tiles = p.rows_pad / CUDA_TILE_ROWS * a.n_kt;
     switch (type) {
-    case TENSOR_Q4_0: return cuda_launch(pack_kernel<pack_q4_0>, warps_shape(tiles), s, e, a);
-    case TENSOR_MXFP4: return cuda_launch(pack_kernel<pack_mxfp4>, warps_shape(tiles), s, e, a);
-    case TENSOR_Q8_0: return cuda_launch(pack_kernel<pack_q8_0>, warps_shape(tiles), s, e, a);
-    case TENSOR_Q4_K: return cuda_launch(pack_kernel<pack_q4_k>, warps_shape(tiles), s, e, a);
-    case TENSOR_Q6_K: return cuda_launch(pack_kernel<pack_q6_k>, warps_shape(tiles), s, e, a);
+#define START(type, F)                                                                                                 \
+    case type: return cuda_launch(pack_kernel<F>, warps_shape(tiles), s, e, a);
+        PACK_TILED(START)
+#undef START
     default: return cuda_launch(pack_image_kernel, warps_shape(a.n_kt * p.rows_pad * 8 / 32), s, e, a);
     }
 }
@@ -274,30 +474,11 @@ int cuda_pack_part(void *to, const void *from, size_t row_bytes, tensor_type typ
     return pack(to, from, row_bytes, type, rows, cols, 0, pitch, s, e);
 }
 
-/* What the power of a matrix is chosen by, of one block: MXFP4's exponent; else a float's bits. */
-template <int TYPE> __device__ static inline uint32_t block_top(const uint8_t *b) {
-    if (TYPE == TENSOR_MXFP4) return b[0];
-    float top = fabsf(half_at(TYPE == TENSOR_Q6_K ? b + 208 : b));
-    if (TYPE == TENSOR_Q6_K) {
-        int most = 0;
-        for (int i = 0; i < 16; i++) most = max(most, abs((int)(int8_t)b[192 + i]));
-        top *= (float)most;
-    }
-    if (TYPE == TENSOR_Q4_K) {
-        int most = 0;
-        for (int j = 0; j < 4; j++) most = max(most, max(b[4 + j] & 63, (b[12 + j] & 15) | b[4 + j] >> 6 << 4));
-        const float low = fabsf(half_at(b + 2)) * 0x1p-12f;
-        top *= (float)most;
-        top = fmaxf(top < INFINITY ? top : 0.0f, low < INFINITY ? low : 0.0f);
-    }
-    return top < INFINITY ? __float_as_uint(top) : 0; /* of what is not finite nothing is kept anyway */
-}
-
-template <int TYPE>
-static __global__ __launch_bounds__(256) void top_kernel(uint32_t *top, const uint8_t *blocks, size_t bytes, int64_t n) {
+template <class F>
+static __global__ __launch_bounds__(256) void top_kernel(uint32_t *top, const uint8_t *blocks, int64_t n) {
     uint32_t most = 0;
     for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < n; i += (int64_t)gridDim.x * 256)
-        most = max(most, block_top<TYPE>(blocks + i * bytes));
+        most = max(most, F::top(blocks + i * F::BLOCK));
     most = __reduce_max_sync(0xffffffffu, most);
     if (threadIdx.x % 32 == 0) atomicMax(top, most);
 }
@@ -306,11 +487,10 @@ int cuda_pack_top(uint32_t *top, const void *blocks, tensor_type type, int64_t n
     const cuda_shape shape = { 512, 256, 1, 0, false };
     const uint8_t   *b = (const uint8_t *)blocks;
     switch (type) {
-    case TENSOR_MXFP4: return cuda_launch(top_kernel<TENSOR_MXFP4>, shape, s, e, top, b, 17, n);
-    case TENSOR_Q4_0: return cuda_launch(top_kernel<TENSOR_Q4_0>, shape, s, e, top, b, 18, n);
-    case TENSOR_Q8_0: return cuda_launch(top_kernel<TENSOR_Q8_0>, shape, s, e, top, b, 34, n);
-    case TENSOR_Q4_K: return cuda_launch(top_kernel<TENSOR_Q4_K>, shape, s, e, top, b, 144, n);
-    case TENSOR_Q6_K: return cuda_launch(top_kernel<TENSOR_Q6_K>, shape, s, e, top, b, 210, n);
+#define START(type, F)                                                                                                 \
+    case type: return cuda_launch(top_kernel<F>, shape, s, e, top, b, n);
+        PACK_TILED(START)
+#undef START
     default: return 0;
     }
 }
@@ -323,11 +503,10 @@ int cuda_unpack(void *to, const cuda_weight *w, cuda_stream s, err *e) {
     };
     const cuda_shape shape = warps_shape(p.rows_pad / CUDA_TILE_ROWS * a.n_kt * (p.tile_cols / 64));
     switch (w->type) {
-    case TENSOR_Q4_0: return cuda_launch(unpack_kernel<unpack_q4_0>, shape, s, e, a);
-    case TENSOR_MXFP4: return cuda_launch(unpack_kernel<unpack_mxfp4>, shape, s, e, a);
-    case TENSOR_Q8_0: return cuda_launch(unpack_kernel<unpack_q8_0>, shape, s, e, a);
-    case TENSOR_Q4_K: return cuda_launch(unpack_kernel<unpack_q4_k>, shape, s, e, a);
-    case TENSOR_Q6_K: return cuda_launch(unpack_kernel<unpack_q6_k>, shape, s, e, a);
+#define START(type, T)                                                                                                 \
+    case type: return cuda_launch(unpack_kernel<T>, shape, s, e, a);
+        UNPACK_TILED(START)
+#undef START
     default: return err_set(e, ERR_ARG, "CUDA: weights of type %d are not unpacked", (int)w->type);
     }
 }

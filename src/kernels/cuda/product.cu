@@ -1,11 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which kernel computes a product, and the sizes of its parts. */
 #include "kernels/cuda/internal.cuh"
+#include "kernels/cuda/unpack.cuh"
 
-bool cuda_can_multiply(tensor_type type) {
-    return type == TENSOR_F16 || type == TENSOR_BF16 || type == TENSOR_Q4_0 || type == TENSOR_Q8_0 ||
-           type == TENSOR_Q4_K || type == TENSOR_Q6_K || type == TENSOR_MXFP4;
+bool product_is_tiled(tensor_type type) {
+    switch (type) {
+#define TILED(type, T) case type:
+        UNPACK_TILED(TILED)
+#undef TILED
+        return true;
+    default: return false;
+    }
 }
+
+static bool is_image(tensor_type type) { return type == TENSOR_F16 || type == TENSOR_BF16; }
+
+bool cuda_can_multiply(tensor_type type) { return is_image(type) || product_is_tiled(type); }
 
 product_shape product_shape_of(const cuda_weight *w) {
     product_shape p = {};
@@ -16,17 +26,14 @@ product_shape product_shape_of(const cuda_weight *w) {
     p.slices = cuda_slices(w->cols);
     p.slice_cols = cuda_slice_cols(w->cols);
     switch (w->type) {
-    case TENSOR_MXFP4:
-    case TENSOR_Q4_0: p.tile_cols = 128, p.tile_bytes = 1152; break;
-    case TENSOR_Q8_0: p.tile_cols = 128, p.tile_bytes = 2176; break;
-    case TENSOR_Q4_K: p.tile_cols = 256, p.tile_bytes = 2304, p.scratch_bytes = 512; break;
-    case TENSOR_Q6_K: p.tile_cols = 256, p.tile_bytes = 3360; break;
-    default: p.tile_cols = 64, p.tile_bytes = 2048; break;
+#define SIZES(type, T)                                                                                                 \
+    case type: p.tile_cols = T::COLS, p.tile_bytes = T::BYTES, p.scratch_bytes = T::SCRATCH; break;
+        UNPACK_TILED(SIZES)
+#undef SIZES
+    default: p.tile_cols = unpack_f16::COLS, p.tile_bytes = unpack_f16::BYTES; break;
     }
     return p;
 }
-
-static bool is_image(tensor_type type) { return type == TENSOR_F16 || type == TENSOR_BF16; }
 
 size_t cuda_packed_bytes(tensor_type type, int64_t rows, int64_t cols) {
     const cuda_weight   w = { type, rows, cols, NULL, 0 };

@@ -2,6 +2,7 @@
 #include "kernels/cuda/twin.h"
 
 #include "kernels/cuda/layout.h"
+#include "kernels/cuda/recode.h"
 #include "tensor/blocks.h"
 #include "tensor/half.h"
 
@@ -99,17 +100,33 @@ static double half(uint16_t h) { return (double)tensor_f16_to_f32(h); }
 /* A scale of the file, divided by 2^power, times 2^e. */
 static double scaled(uint16_t h, int power, int e) { return half(round16(ldexp(half(h), e - power))); }
 
-static void weights_q4_k(const block_q4_k *b, int power, uint16_t *out) {
+static void weights_q2_k(const block_q2_k *b, int power, uint16_t *out) {
+    const double d = scaled(b->d, power, 24), dmin = scaled(b->dmin, power, 12);
+    for (int i = 0; i < 256; i++) {
+        const double s = half(round16(d * (b->scales[i / 16] & 15)));
+        const double m = half(round16(ldexp(dmin * (b->scales[i / 16] >> 4), -12)));
+        out[i] = round16(ldexp((b->qs[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3) * s, -24) - m);
+    }
+}
+
+/* Q4_K, and Q5_K where there are fifth bits. */
+static void weights_k4(const block_q4_k *b, const uint8_t *qh, const uint8_t *qs, int power, uint16_t *out) {
     const double d = scaled(b->d, power, 24), dmin = scaled(b->dmin, power, 12);
     for (int j = 0; j < 8; j++) {
         int sc, mn;
         block_k4_scale_min(b->scales, j, &sc, &mn);
         const double s = half(round16(d * sc)), m = half(round16(ldexp(dmin * mn, -12)));
         for (int l = 0; l < 32; l++) {
-            const int q = b->qs[j / 2 * 32 + l] >> (j % 2 * 4) & 15;
+            const int q = (qs[j / 2 * 32 + l] >> (j % 2 * 4) & 15) | (qh ? (qh[l] >> j & 1) << 4 : 0);
             out[32 * j + l] = round16(ldexp(q * s, -24) - m);
         }
     }
+}
+
+static void weights_q4_k(const block_q4_k *b, int power, uint16_t *out) { weights_k4(b, NULL, b->qs, power, out); }
+
+static void weights_q5_k(const block_q5_k *b, int power, uint16_t *out) {
+    weights_k4((const block_q4_k *)b, b->qh, b->qs, power, out); /* the same beginning */
 }
 
 /* s * 2^-24 * (q - zero), where the subtrahend is rounded. */
@@ -141,6 +158,20 @@ static void weights_q8_0(const block_q8_0 *b, int power, uint16_t *out) {
     for (int i = 0; i < 32; i++) out[i] = less_zero(scaled(b->d, power, 24), b->qs[i] + 128, 128);
 }
 
+/* A float, divided by 2^power, times 2^e. */
+static double scaled_float(float f, int power, int e) { return half(round16(ldexp((double)f, e - power))); }
+
+static void weights_table(const cuda_table_block *b, int group, int power, int n, uint16_t *out) {
+    for (int i = 0; i < n; i++)
+        out[i] = less_zero(scaled_float(b->scale[i / group * group / 16], power, 24),
+                           b->values[b->codes[i / 2] >> (i % 2 * 4) & 15], 128);
+}
+
+static void weights_pair(const cuda_pair_block *b, int power, uint16_t *out) {
+    const double s = scaled_float(b->scale, power, 24), m = scaled_float(b->min, power, 0);
+    for (int i = 0; i < 32; i++) out[i] = round16(ldexp(b->q[i] * s, -24) + m);
+}
+
 bool cuda_twin_weights(tensor_type type, const void *row, int64_t n, int power, uint16_t *out) {
     switch (type) {
     case TENSOR_F16:
@@ -154,15 +185,36 @@ bool cuda_twin_weights(tensor_type type, const void *row, int64_t n, int power, 
     case TENSOR_Q8_0:
         for (int64_t i = 0; i < n / 32; i++) weights_q8_0((const block_q8_0 *)row + i, power, out + 32 * i);
         return true;
+    case TENSOR_Q2_K:
+        for (int64_t i = 0; i < n / 256; i++) weights_q2_k((const block_q2_k *)row + i, power, out + 256 * i);
+        return true;
     case TENSOR_Q4_K:
         for (int64_t i = 0; i < n / 256; i++) weights_q4_k((const block_q4_k *)row + i, power, out + 256 * i);
+        return true;
+    case TENSOR_Q5_K:
+        for (int64_t i = 0; i < n / 256; i++) weights_q5_k((const block_q5_k *)row + i, power, out + 256 * i);
         return true;
     case TENSOR_Q6_K:
         for (int64_t i = 0; i < n / 256; i++) weights_q6_k((const block_q6_k *)row + i, power, out + 256 * i);
         return true;
+    case TENSOR_TABLE32:
+    case TENSOR_TABLE16:
+        for (int64_t i = 0; i < n; i += 256)
+            weights_table((const cuda_table_block *)row + i / 256, type == TENSOR_TABLE32 ? 32 : 16, power,
+                          n - i < 256 ? (int)(n - i) : 256, out + i);
+        return true;
+    case TENSOR_PAIR4:
+    case TENSOR_PAIR5:
+    case TENSOR_PAIR8:
+        for (int64_t i = 0; i < n / 32; i++) weights_pair((const cuda_pair_block *)row + i, power, out + 32 * i);
+        return true;
     default: return false;
     }
 }
+
+static uint32_t top_of(float v) { return isfinite(v) ? tensor_f32_bits(fabsf(v)) : 0; }
+
+static uint32_t most_of(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
 static uint32_t magnitude(uint16_t d, double by) {
     const double v = fabs(half(d)) * by;
@@ -176,19 +228,35 @@ static uint32_t block_top(tensor_type type, const uint8_t *b) {
     case TENSOR_MXFP4: return ((const block_mxfp4 *)b)->e;
     case TENSOR_Q4_0: return magnitude(((const block_q4_0 *)b)->d, 1);
     case TENSOR_Q8_0: return magnitude(((const block_q8_0 *)b)->d, 1);
+    case TENSOR_Q2_K:
+        for (int i = 0; i < 16; i++) {
+            sc = ((const block_q2_k *)b)->scales[i] & 15;
+            most = sc > most ? sc : most;
+        }
+        return most_of(magnitude(((const block_q2_k *)b)->d, most), magnitude(((const block_q2_k *)b)->dmin, 0x1p-12));
+    case TENSOR_TABLE32:
+    case TENSOR_TABLE16:
+        low = 0;
+        for (int i = 0; i < 16; i++) low = most_of(low, top_of(((const cuda_table_block *)b)->scale[i]));
+        return low;
+    case TENSOR_PAIR4:
+    case TENSOR_PAIR5:
+    case TENSOR_PAIR8:
+        return most_of(top_of(((const cuda_pair_block *)b)->scale),
+                       top_of(((const cuda_pair_block *)b)->min * 0x1p-12f));
     case TENSOR_Q6_K:
         for (int i = 0; i < 16; i++) {
             sc = abs(((const block_q6_k *)b)->scales[i]);
             most = sc > most ? sc : most;
         }
         return magnitude(((const block_q6_k *)b)->d, most);
-    default:
+    default: /* Q4_K and Q5_K begin alike */
         for (int j = 0; j < 8; j++) {
             block_k4_scale_min(((const block_q4_k *)b)->scales, j, &sc, &mn);
             most = sc > most ? sc : most;
         }
         low = magnitude(((const block_q4_k *)b)->dmin, 0x1p-12);
-        return magnitude(((const block_q4_k *)b)->d, most) > low ? magnitude(((const block_q4_k *)b)->d, most) : low;
+        return most_of(magnitude(((const block_q4_k *)b)->d, most), low);
     }
 }
 

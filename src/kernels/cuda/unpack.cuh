@@ -8,9 +8,12 @@
  * half, each matrix is divided by a power of two when it is packed (cuda_pack_power) and products are multiplied by it
  * at their end. Below, D is d (of the file) times 2^24 and less that power. Roundings, each to nearest half:
  *
- *     Q4_0, Q8_0   z = zero * D * 2^-24;                                 D * 2^-24 * q - z, fused
+ *     Q4_0, Q8_0,  z = zero * D * 2^-24;                                 D * 2^-24 * q - z, fused
+ *     TABLE32, TABLE16: q is one of the tile's 16 bytes
  *     Q6_K         s = D * scale, z = 32 * s * 2^-24;                    s * 2^-24 * q - z, fused
- *     Q4_K         s = D * sc, m = dmin * mn, less the matrix's power;   s * 2^-24 * q - m, fused
+ *     Q2_K, Q4_K,  s = D * sc, m = dmin * mn, less the matrix's power;   s * 2^-24 * q - m, fused
+ *     Q5_K
+ *     PAIR4, PAIR5, PAIR8: m is the minimum;                             D * 2^-24 * q + m, fused
  *     MXFP4        d * q, which is exact but for weights 2^24 times smaller than the largest
  *     F16, BF16    the value itself
  *
@@ -48,6 +51,13 @@ __device__ static inline uint32_t set_in(uint32_t bits, uint32_t mask, uint32_t 
 }
 
 #define HALF2_1024 0x64006400u
+
+/* Bytes of a and b (numbers 0..3 and 4..7) chosen by the lower four hexadecimal digits of select, all below 8. */
+__device__ static inline uint32_t choose_bytes(uint32_t a, uint32_t b, uint32_t select) {
+    uint32_t r;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(select));
+    return r;
+}
 
 /* q times s less z, for integers q in the masked bits. */
 __device__ static inline uint32_t pair_of(uint32_t w, uint32_t mask, __half2 s, __half2 z) {
@@ -141,44 +151,127 @@ struct unpack_q8_0 : unpack_tiled<2176> {
     }
 };
 
+/* Fragments from nibbles of 64 columns, and the scales and minima (D, -m) of two times 32 of them: r0 of row g, r8 of g + 8. */
+__device__ static inline void unpack_nibbles(uint32_t a[4][4], const uint4 &q, const uint2 &r0, const uint2 &r8) {
+    const uint32_t w[4] = { q.x, q.y, q.z, q.w };
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const uint32_t p0 = j < 2 ? r0.x : r0.y, p8 = j < 2 ? r8.x : r8.y;
+        const __half2  d0 = low_twice(p0), m0 = high_twice(p0), d8 = low_twice(p8), m8 = high_twice(p8);
+        a[j][0] = pair_of(w[j], 0x000f000fu, d0, m0);
+        a[j][1] = pair_of(w[j], 0x00f000f0u, d8, m8);
+        a[j][2] = pair_of(w[j] >> 8, 0x000f000fu, d0, m0);
+        a[j][3] = pair_of(w[j] >> 8, 0x00f000f0u, d8, m8);
+    }
+}
+
+/* Four bits of w and the bit above them of `high`, times s less m. */
+__device__ static inline uint32_t fifth_of(uint32_t w, uint32_t mask, uint32_t high, uint32_t bit, __half2 s, __half2 m) {
+    return as_u32(__hfma2(as_half2(set_in(w, mask, high & bit)), s, m));
+}
+
+/* The same with fifth bits h. Those of pairs a0 and a1 (a2 and a3) of 16 columns j are moved to bits 4 and 8 of each half by
+ * one shift: they lie at bits k and k + 4, where k = 2j (2j + 1) of j = 0, 1 and 2j + 4 (2j + 5) of others. */
+__device__ static inline void unpack_fifths(uint32_t a[4][4], const uint4 &q, uint32_t h, const uint2 &r0,
+                                            const uint2 &r8) {
+    const uint32_t w[4] = { q.x, q.y, q.z, q.w };
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const uint32_t p0 = j < 2 ? r0.x : r0.y, p8 = j < 2 ? r8.x : r8.y;
+        const __half2  d0 = low_twice(p0), m0 = high_twice(p0), d8 = low_twice(p8), m8 = high_twice(p8);
+        const uint32_t h0 = j < 2 ? h << (4 - 2 * j) : h >> (2 * j), h2 = j < 2 ? h << (3 - 2 * j) : h >> (2 * j + 1);
+        a[j][0] = fifth_of(w[j], 0x000f000fu, h0, 0x00100010u, d0, m0);
+        a[j][1] = fifth_of(w[j], 0x00f000f0u, h0, 0x01000100u, d8, m8);
+        a[j][2] = fifth_of(w[j] >> 8, 0x000f000fu, h2, 0x00100010u, d0, m0);
+        a[j][3] = fifth_of(w[j] >> 8, 0x00f000f0u, h2, 0x01000100u, d8, m8);
+    }
+}
+
+/* 1024 + sc and 1024 + mn to sc and mn * 2^-12, times (D, -dmin * 2^12). */
+__device__ static inline uint32_t scale_of(uint32_t bits, uint32_t d) {
+    const uint32_t by = 0x0c003c00u, less = 0xb400e400u;
+    return as_u32(__hmul2_rn(__hfma2(as_half2(bits), as_half2(by), as_half2(less)), as_half2(d)));
+}
+
 /*
  * Four lanes share a row, and every lane would decode all scales of its rows: prepare() has each scale decoded once, as
- * (D * sc, -dmin * mn) in the scratch: [128 columns][row][32 columns] 4 bytes.
+ * (D * sc, -dmin * mn) in the scratch: [128 columns][row][32 columns] 4 bytes. SCALES: where those of a tile begin.
  */
-struct unpack_q4_k : unpack_tiled<2304> {
-    enum { COLS = 256, BYTES = 2304, BF16 = 0, SCRATCH = 512 };
-    /* 1024 + sc and 1024 + mn to sc and mn * 2^-12, times (D, -dmin * 2^12). */
-    __device__ static inline uint32_t scale(uint32_t bits, uint32_t d) {
-        const uint32_t by = 0x0c003c00u, less = 0xb400e400u;
-        return as_u32(__hmul2_rn(__hfma2(as_half2(bits), as_half2(by), as_half2(less)), as_half2(d)));
-    }
+template <int BYTES, int SCALES> struct unpack_k4 : unpack_tiled<BYTES> {
+    enum { SCRATCH = 512 };
     /* Lane 2r + h: pairs 4h .. 4h+3 of row r. */
     __device__ static inline void prepare(const uint8_t *tile, uint8_t *scratch, int lane) {
         const int      row = lane / 2, h = lane % 2;
-        const uint4    s = load_lane16(tile + 2048 + row * 16);
+        const uint4    s = load_lane16(tile + SCALES + row * 16);
         const uint32_t w = h ? s.z : s.y, v = h ? s.w >> 8 : s.w;
         *reinterpret_cast<uint4 *>(scratch + h * 256 + row * 16) =
-            make_uint4(scale(set_in(w, 0x003f003fu, HALF2_1024), s.x),
-                       scale(set_in(w >> 6, 0x003f003fu, HALF2_1024), s.x),
-                       scale(set_in(w >> 12, 0x000f000fu, set_in(v << 4, 0x00300030u, HALF2_1024)), s.x),
-                       scale(set_in(v >> 2, 0x003f003fu, HALF2_1024), s.x));
+            make_uint4(scale_of(set_in(w, 0x003f003fu, HALF2_1024), s.x),
+                       scale_of(set_in(w >> 6, 0x003f003fu, HALF2_1024), s.x),
+                       scale_of(set_in(w >> 12, 0x000f000fu, set_in(v << 4, 0x00300030u, HALF2_1024)), s.x),
+                       scale_of(set_in(v >> 2, 0x003f003fu, HALF2_1024), s.x));
     }
+    /* The pairs of a lane's two rows for 64 columns. */
+    __device__ static inline void rows_of(uint2 &r0, uint2 &r8, const uint8_t *scratch, int block, int lane) {
+        const uint8_t *rows = scratch + block / 2 * 256 + lane / 4 * 16;
+        const uint4    s0 = load_lane16(rows), s8 = load_lane16(rows + 128);
+        r0 = block % 2 ? make_uint2(s0.z, s0.w) : make_uint2(s0.x, s0.y);
+        r8 = block % 2 ? make_uint2(s8.z, s8.w) : make_uint2(s8.x, s8.y);
+    }
+};
+
+struct unpack_q4_k : unpack_k4<2304, 2048> {
+    enum { COLS = 256, BYTES = 2304, BF16 = 0 };
+    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, const uint8_t *scratch, int block,
+                                            int lane) {
+        const uint4 q = load_lane16(tile + block * 512 + lane * 16);
+        uint2       r0, r8;
+        rows_of(r0, r8, scratch, block, lane);
+        unpack_nibbles(a, q, r0, r8);
+    }
+};
+
+struct unpack_q5_k : unpack_k4<2816, 2560> {
+    enum { COLS = 256, BYTES = 2816, BF16 = 0 };
     __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, const uint8_t *scratch, int block,
                                             int lane) {
         const uint4    q = load_lane16(tile + block * 512 + lane * 16);
-        const uint8_t *rows = scratch + block / 2 * 256 + lane / 4 * 16;
-        const uint4    s0 = load_lane16(rows), s8 = load_lane16(rows + 128);
-        const uint2    r0 = block % 2 ? make_uint2(s0.z, s0.w) : make_uint2(s0.x, s0.y);
-        const uint2    r8 = block % 2 ? make_uint2(s8.z, s8.w) : make_uint2(s8.x, s8.y);
-        const uint32_t w[4] = { q.x, q.y, q.z, q.w };
+        const uint32_t h = *reinterpret_cast<const uint32_t *>(tile + 2048 + block * 128 + lane * 4);
+        uint2          r0, r8;
+        rows_of(r0, r8, scratch, block, lane);
+        unpack_fifths(a, q, h, r0, r8);
+    }
+};
+
+/* The scratch: [64 columns][row][16 columns] 4 bytes. */
+struct unpack_q2_k : unpack_tiled<1344> {
+    enum { COLS = 256, BYTES = 1344, BF16 = 0, SCRATCH = 1024 };
+    __device__ static inline uint32_t scale(uint32_t w, int k, uint32_t d) {
+        return scale_of(set_in(w >> (4 * k), 0x000f000fu, HALF2_1024), d);
+    }
+    /* Lane 2r + h: columns 128h .. 128h + 127 of row r. */
+    __device__ static inline void prepare(const uint8_t *tile, uint8_t *scratch, int lane) {
+        const int      row = lane / 2, h = lane % 2;
+        const uint2    s = load_lane8(tile + 1024 + lane * 8);
+        const uint32_t d = *reinterpret_cast<const uint32_t *>(tile + 1280 + row * 4);
+        uint8_t       *to = scratch + h * 512 + row * 16;
+        *reinterpret_cast<uint4 *>(to) = make_uint4(scale(s.x, 0, d), scale(s.x, 1, d), scale(s.x, 2, d), scale(s.x, 3, d));
+        *reinterpret_cast<uint4 *>(to + 256) =
+            make_uint4(scale(s.y, 0, d), scale(s.y, 1, d), scale(s.y, 2, d), scale(s.y, 3, d));
+    }
+    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, const uint8_t *scratch, int block,
+                                            int lane) {
+        const uint2    q = load_lane8(tile + block * 256 + lane * 8);
+        const uint4    r0 = load_lane16(scratch + block * 256 + lane / 4 * 16);
+        const uint4    r8 = load_lane16(scratch + block * 256 + lane / 4 * 16 + 128);
+        const uint32_t p0[4] = { r0.x, r0.y, r0.z, r0.w }, p8[4] = { r8.x, r8.y, r8.z, r8.w };
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            const uint32_t p0 = j < 2 ? r0.x : r0.y, p8 = j < 2 ? r8.x : r8.y;
-            const __half2  d0 = low_twice(p0), m0 = high_twice(p0), d8 = low_twice(p8), m8 = high_twice(p8);
-            a[j][0] = pair_of(w[j], 0x000f000fu, d0, m0);
-            a[j][1] = pair_of(w[j], 0x00f000f0u, d8, m8);
-            a[j][2] = pair_of(w[j] >> 8, 0x000f000fu, d0, m0);
-            a[j][3] = pair_of(w[j] >> 8, 0x00f000f0u, d8, m8);
+            const uint32_t w = (j < 2 ? q.x : q.y) >> (j % 2 * 8);
+            const __half2  d0 = low_twice(p0[j]), m0 = high_twice(p0[j]), d8 = low_twice(p8[j]), m8 = high_twice(p8[j]);
+            a[j][0] = pair_of(w, 0x00030003u, d0, m0);
+            a[j][1] = pair_of(w, 0x000c000cu, d8, m8);
+            a[j][2] = pair_of(w >> 4, 0x00030003u, d0, m0);
+            a[j][3] = pair_of(w >> 4, 0x000c000cu, d8, m8);
         }
     }
 };
@@ -221,6 +314,95 @@ struct unpack_q6_k : unpack_tiled<3360> {
     }
 };
 
+/*
+ * Four bits are the number of a byte of the tile's table, whose 16 bytes stand at its end. A scale for each GROUP columns. In
+ * the lower half of a word are a0 and a1 of the first columns, then of the second, in the upper half a2 and a3.
+ */
+template <int GROUP> struct unpack_table : unpack_tiled<GROUP == 16 ? 2576 : 2320> {
+    enum { COLS = 256, BYTES = GROUP == 16 ? 2576 : 2320, BF16 = 0, TABLE = BYTES - 16 };
+    /* Four bytes of the table: bits 0..2 of each digit choose in both halves of it, bit 3 between them. */
+    __device__ static inline uint32_t look_up(const uint4 &t, uint32_t digits, uint32_t halves) {
+        return choose_bytes(choose_bytes(t.x, t.y, digits), choose_bytes(t.z, t.w, digits), halves);
+    }
+    /* Bytes 0 and 2, or 1 and 3. */
+    __device__ static inline uint32_t pair(uint32_t w, uint32_t select, __half2 s, __half2 z) {
+        return as_u32(__hfma2(as_half2(__byte_perm(w, 0, select)), s, z));
+    }
+    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, const uint8_t *, int block,
+                                            int lane) {
+        constexpr int  ROW = 256 / GROUP * 2, EACH = 64 / GROUP * 2; /* bytes of scales: of a row, of 64 columns */
+        const uint8_t *rows = tile + 2048 + lane / 4 * ROW + block * EACH;
+        const uint4    q = load_lane16(tile + block * 512 + lane * 16), t = load_lane16(tile + TABLE);
+        uint32_t       d0[2], d8[2]; /* two scales each */
+        if constexpr (GROUP == 16) {
+            const uint2 s0 = load_lane8(rows), s8 = load_lane8(rows + 8 * ROW);
+            d0[0] = s0.x, d0[1] = s0.y, d8[0] = s8.x, d8[1] = s8.y;
+        } else {
+            d0[0] = d0[1] = *reinterpret_cast<const uint32_t *>(rows);
+            d8[0] = d8[1] = *reinterpret_cast<const uint32_t *>(rows + 8 * ROW);
+        }
+        const uint32_t w[4] = { q.x, q.y, q.z, q.w };
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const bool     high = GROUP == 16 ? j % 2 : j >= 2;
+            const uint32_t e0 = d0[j / 2], e8 = d8[j / 2];
+            const __half2  s0 = high ? high_twice(e0) : low_twice(e0), s8 = high ? high_twice(e8) : low_twice(e8);
+            const __half2  z0 = __hmul2_rn(s0, __float2half2_rn(-0x1p-17f)); /* -128 d */
+            const __half2  z8 = __hmul2_rn(s8, __float2half2_rn(-0x1p-17f));
+            const uint32_t digits = w[j] & 0x77777777u, halves = set_in(w[j] >> 1, 0x44444444u, 0x32103210u);
+            const uint32_t v01 = look_up(t, digits, halves), v23 = look_up(t, digits >> 16, halves >> 16);
+            a[j][0] = pair(v01, 0x4240, s0, z0);
+            a[j][1] = pair(v01, 0x4341, s8, z8);
+            a[j][2] = pair(v23, 0x4240, s0, z0);
+            a[j][3] = pair(v23, 0x4341, s8, z8);
+        }
+    }
+};
+
+/* As Q4_K and Q5_K, with the scale and the minimum of each 32 columns as two halves. */
+struct unpack_pair4 : unpack_tiled<2560> {
+    enum { COLS = 256, BYTES = 2560, BF16 = 0 };
+    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, const uint8_t *, int block,
+                                            int lane) {
+        const uint8_t *rows = tile + 2048 + lane / 4 * 32 + block * 8;
+        unpack_nibbles(a, load_lane16(tile + block * 512 + lane * 16), load_lane8(rows), load_lane8(rows + 256));
+    }
+};
+
+struct unpack_pair5 : unpack_tiled<3072> {
+    enum { COLS = 256, BYTES = 3072, BF16 = 0 };
+    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, const uint8_t *, int block,
+                                            int lane) {
+        const uint8_t *rows = tile + 2560 + lane / 4 * 32 + block * 8;
+        unpack_fifths(a, load_lane16(tile + block * 512 + lane * 16),
+                      *reinterpret_cast<const uint32_t *>(tile + 2048 + block * 128 + lane * 4), load_lane8(rows),
+                      load_lane8(rows + 256));
+    }
+};
+
+/* As Q8_0, with pairs. */
+struct unpack_pair8 : unpack_tiled<2304> {
+    enum { COLS = 128, BYTES = 2304, BF16 = 0 };
+    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, const uint8_t *, int block,
+                                            int lane) {
+        const uint8_t *rows = tile + 2048 + lane / 4 * 16 + block * 8;
+        const uint2    r0 = load_lane8(rows), r8 = load_lane8(rows + 128);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const uint4    q = load_lane16(tile + (block * 2 + i) * 512 + lane * 16);
+            const uint32_t w[4] = { q.x, q.y, q.z, q.w }, p0 = i == 0 ? r0.x : r0.y, p8 = i == 0 ? r8.x : r8.y;
+            const __half2  s0 = low_twice(p0), m0 = high_twice(p0), s8 = low_twice(p8), m8 = high_twice(p8);
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                a[2 * i + j][0] = unpack_q8_0::pair(w[2 * j], 0x4140, s0, m0);
+                a[2 * i + j][1] = unpack_q8_0::pair(w[2 * j], 0x4342, s8, m8);
+                a[2 * i + j][2] = unpack_q8_0::pair(w[2 * j + 1], 0x4140, s0, m0);
+                a[2 * i + j][3] = unpack_q8_0::pair(w[2 * j + 1], 0x4342, s8, m8);
+            }
+        }
+    }
+};
+
 /* 16 rows of an image block in shared memory. */
 template <int IS_BF16> struct unpack_image : unpack_plain {
     enum { COLS = 64, BYTES = 2048, BF16 = IS_BF16 };
@@ -235,5 +417,20 @@ template <int IS_BF16> struct unpack_image : unpack_plain {
 };
 using unpack_f16 = unpack_image<0>;
 using unpack_bf16 = unpack_image<1>;
+
+/* All types that lie in tiles. */
+#define UNPACK_TILED(X)                                                                                                \
+    X(TENSOR_Q4_0, unpack_q4_0)                                                                                        \
+    X(TENSOR_MXFP4, unpack_mxfp4)                                                                                      \
+    X(TENSOR_Q8_0, unpack_q8_0)                                                                                        \
+    X(TENSOR_Q2_K, unpack_q2_k)                                                                                        \
+    X(TENSOR_Q4_K, unpack_q4_k)                                                                                        \
+    X(TENSOR_Q5_K, unpack_q5_k)                                                                                        \
+    X(TENSOR_Q6_K, unpack_q6_k)                                                                                        \
+    X(TENSOR_TABLE32, unpack_table<32>)                                                                                \
+    X(TENSOR_TABLE16, unpack_table<16>)                                                                                \
+    X(TENSOR_PAIR4, unpack_pair4)                                                                                      \
+    X(TENSOR_PAIR5, unpack_pair5)                                                                                      \
+    X(TENSOR_PAIR8, unpack_pair8)
 
 #endif

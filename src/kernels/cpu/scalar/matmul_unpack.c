@@ -186,7 +186,7 @@ static void nvfp4(const uint8_t *block, uint8_t *u, float *scale, float *min) {
     for (int g = 0; g < 4; g++) scale[g] = block_nvfp4_scale(b->d[g]) * 0.5f;
 }
 
-static matmul_unblock_fn *matmul_unblock(int type) {
+matmul_unblock_fn *matmul_unblock(int type) {
     switch (type) {
     case TENSOR_Q4_0: return q4_0;
     case TENSOR_Q4_1: return q4_1;
