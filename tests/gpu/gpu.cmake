@@ -1,5 +1,5 @@
-# The GPU in software (docs/cuda.md, "Without a device"): the machine with its runtime as `soft_gpu`, the kernels a second time as
-# PTX that it can read, and soft_<program> for programs that compute on a device: linked with both in place of the CUDA runtime.
+# The GPU in software (docs/cuda.md, "Without a device"): the machine with its runtime as `soft_gpu`, and soft_<program> for programs
+# that compute on a device: linked with it in place of the CUDA runtime.
 if(NOT HEARTH_CUDA_BUILD)
   return()
 endif()
@@ -16,20 +16,24 @@ target_include_directories(soft_gpu PUBLIC ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURC
 target_include_directories(soft_gpu SYSTEM PUBLIC ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
 target_link_libraries(soft_gpu PUBLIC h_base m)
 
-# Not compressed, since the machine reads it. Code that is optimized less is read and run in more steps, and compiled sooner.
-set(soft_cuda_flags -fmad=false -Xcompiler=-Wall,-Wextra,-fno-exceptions --no-compress
-  -gencode=arch=compute_90a,code=compute_90a -gencode=arch=compute_80,code=compute_80)
-if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13) # the first that knows the option
-  list(APPEND soft_cuda_flags --Ofast-compile=mid)
+# Kernels as PTX that is not compressed, since the machine reads it. A quick build has that beside its machine code; another one
+# compiles them a second time, as well as those that are shipped, where somebody asks for it: there `ninja soft_check_cuda` and the
+# others are not part of everything.
+if(HEARTH_CUDA_QUICK)
+  set(soft_apart)
+  add_library(h_cuda_soft ALIAS h_cuda)
+  target_link_libraries(h_cuda INTERFACE $<$<BOOL:$<TARGET_PROPERTY:HEARTH_SOFT_GPU>>:soft_gpu>)
+else()
+  set(soft_apart EXCLUDE_FROM_ALL)
+  set(soft_cuda_flags ${HEARTH_CUDA_FLAGS})
+  list(FILTER soft_cuda_flags EXCLUDE REGEX "^-gencode")
+  list(APPEND soft_cuda_flags --no-compress -gencode=arch=compute_90a,code=compute_90a -gencode=arch=compute_80,code=compute_80)
+  get_target_property(soft_cuda_sources h_cuda SOURCES)
+  add_library(h_cuda_soft STATIC EXCLUDE_FROM_ALL ${soft_cuda_sources})
+  target_include_directories(h_cuda_soft PUBLIC ${CMAKE_SOURCE_DIR}/src)
+  target_compile_options(h_cuda_soft PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${soft_cuda_flags}>")
+  target_link_libraries(h_cuda_soft PUBLIC soft_gpu h_kernels h_base)
 endif()
-if(HEARTH_WERROR)
-  list(APPEND soft_cuda_flags -Werror=all-warnings -Xcompiler=-Werror)
-endif()
-get_target_property(soft_cuda_sources h_cuda SOURCES)
-add_library(h_cuda_soft STATIC ${soft_cuda_sources})
-target_include_directories(h_cuda_soft PUBLIC ${CMAKE_SOURCE_DIR}/src)
-target_compile_options(h_cuda_soft PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${soft_cuda_flags}>")
-target_link_libraries(h_cuda_soft PUBLIC soft_gpu h_kernels h_base)
 
 # What follows chooses the kernels: h_backend looks at HEARTH_SOFT_GPU of the program that is linked (src/CMakeLists.txt).
 function(soft_links name)
@@ -42,10 +46,10 @@ foreach(program check_cuda check_cuda_attn check_cuda_pages check_experts check_
   get_target_property(sources ${program} SOURCES)
   get_target_property(links ${program} LINK_LIBRARIES)
   list(TRANSFORM links REPLACE "^h_cuda$" h_cuda_soft)
-  add_executable(soft_${program} ${sources})
+  add_executable(soft_${program} ${soft_apart} ${sources})
   soft_links(soft_${program} ${links})
 endforeach()
-add_executable(soft_hearth)
+add_executable(soft_hearth ${soft_apart})
 soft_links(soft_hearth h_cli)
 
 # The runtime over a fake machine, and the machine's own parts.
@@ -60,6 +64,7 @@ foreach(file IN LISTS soft_gpu_tests)
     target_link_libraries(${name} PRIVATE h_base)
   else()
     target_link_libraries(${name} PRIVATE soft_gpu)
+    target_sources(${name} PRIVATE ${CMAKE_SOURCE_DIR}/src/kernels/cuda/twin.c)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT 600)

@@ -431,7 +431,8 @@ static unsigned cluster_number(const gpu_started *s, unsigned i) {
     return (unsigned)((s->start + (uint64_t)i * s->step) % s->n);
 }
 
-static void started_free(gpu_started *s) {
+void gpu_abandon(gpu_started *s) {
+    if (!s) return;
     instructions += s->grid.steps;
     for (int i = 0; i < STARTED_EARLY; i++) room_close(&s->rooms[i]);
     free(s);
@@ -457,7 +458,7 @@ int gpu_start(gpu_started **out, const gpu_chip *chip, const gpu_launch *l, bool
         }
     }
     if (rc != 0) {
-        started_free(s);
+        gpu_abandon(s);
         return rc;
     }
     *out = s;
@@ -487,7 +488,7 @@ int gpu_finish(gpu_started *s, err *e) {
             finish_blocks(&r->cluster);
         }
     }
-    started_free(s);
+    gpu_abandon(s);
     return rc;
 }
 

@@ -12,7 +12,8 @@
  *   runtime_graph.c     recording, graphs
  *
  * Everything is as late as a program must be prepared for. Work waits in its stream until somebody waits for it, for
- * an event behind it or for work that is ordered behind it; only what was waited for is done. A pinned source is
+ * an event behind it or for work that is ordered behind it; only what was waited for is done. Kernels of a graph that may
+ * begin before those in front have ended do: two kernels earlier, as far as they get without waiting for them. A pinned source is
  * read and a destination written when the copy runs; a pageable source is read by the call. After a tenth of a
  * second without demand everything is done, since a device goes on by itself; HEARTH_GPU_PACE=late: never by itself;
  * early: as soon as it is there.
@@ -81,7 +82,8 @@ typedef struct soft_work {
     union {
         struct {
             soft_function *f;
-            gpu_launch     l; /* params: `held` */
+            gpu_launch     l;     /* params: `held` */
+            bool           early; /* may begin before the one in front has ended */
         } kernel;
         soft_copy copy;
         struct {

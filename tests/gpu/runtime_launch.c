@@ -12,6 +12,7 @@ typedef struct launch_wish {
     size_t       smem;
     cudaStream_t stream;
     unsigned     cluster;
+    bool         early; /* may begin before the one in front has ended */
 } launch_wish;
 
 /* ---- <<< >>> ---- */
@@ -60,6 +61,7 @@ static cudaError_t launch(soft_function *f, const launch_wish *w, void **args) {
     memset(k->held, 0, s->params_bytes);
     for (int i = 0; i < s->n_params; i++) memcpy(k->held + s->param_at[i], args[i], s->param_bytes[i]);
     k->kernel.f = f;
+    k->kernel.early = w->early;
     k->kernel.l = (gpu_launch){ .kernel = f->kernel,
                                 .grid = { w->grid.x, w->grid.y, w->grid.z },
                                 .block = { w->block.x, w->block.y, w->block.z },
@@ -96,8 +98,9 @@ static cudaError_t read_config(launch_wish *w, const cudaLaunchConfig_t *c) {
                 return cudaErrorInvalidClusterSize;
             w->cluster = v->clusterDim.x;
             break;
-        case cudaLaunchAttributeProgrammaticStreamSerialization: /* it begins early where nobody could tell */
+        case cudaLaunchAttributeProgrammaticStreamSerialization:
             if (soft_chip() && soft_chip()->arch < 90) return cudaErrorNotSupported;
+            w->early = v->programmaticStreamSerializationAllowed != 0;
             break;
         default:
             fprintf(stderr, "software GPU: nobody launched with attribute %d so far (runtime_launch.c)\n",

@@ -64,28 +64,57 @@ static void copy_rows(const soft_copy *c, const uint8_t *from) {
     for (size_t i = 0; i < c->rows; i++) memmove(c->to + i * c->to_pitch, from + i * c->from_pitch, c->bytes);
 }
 
-static int run_kernel(soft_function *f, const gpu_launch *l, err *e) {
+/* `begun`: what has begun of it, or NULL. */
+static int run_kernel(soft_function *f, const gpu_launch *l, gpu_started *begun, err *e) {
     const uint64_t before = gpu_instructions();
     const int64_t  began = clock_ns();
-    int            rc = gpu_run(soft_chip(), l, e);
+    int            rc = begun ? gpu_finish(begun, e) : gpu_run(soft_chip(), l, e);
     atomic_fetch_add(&f->launches, 1);
     atomic_fetch_add(&f->instructions, gpu_instructions() - before);
     atomic_fetch_add(&f->ns, (uint64_t)(clock_ns() - began));
     return rc;
 }
 
+static int run_graph(const soft_work *first, err *e);
+
 /* Without the lock. Events are noted where the lock is held. */
 static int run_work(const soft_work *w, err *e) {
     int rc = 0;
     switch (w->kind) {
-    case WORK_KERNEL: rc = run_kernel(w->kernel.f, &w->kernel.l, e); break;
+    case WORK_KERNEL: rc = run_kernel(w->kernel.f, &w->kernel.l, NULL, e); break;
     case WORK_COPY: copy_rows(&w->copy, w->copy.from ? w->copy.from : w->held); break;
     case WORK_FILL: memset(w->fill.to, w->fill.byte, w->fill.bytes); break;
-    case WORK_GRAPH:
-        for (const soft_work *n = soft_body_first(w->graph); n && rc == 0; n = n->next) rc = run_work(n, e);
-        break;
+    case WORK_GRAPH: rc = run_graph(soft_body_first(w->graph), e); break;
     case WORK_EVENT: break;
     }
+    return rc;
+}
+
+static bool is_early(const soft_work *w) { return w && w->kind == WORK_KERNEL && w->kernel.early; }
+
+/*
+ * A device may begin such a kernel when the one in front of it has said so, which that may do while it waits itself for the
+ * one before: so two of them have begun when a kernel runs.
+ */
+static int run_graph(const soft_work *first, err *e) {
+    gpu_started *begun[2] = { NULL, NULL }; /* of the next, and of the one behind it */
+    int          rc = 0;
+    for (const soft_work *w = first; w && rc == 0; w = w->next) {
+        const soft_work *next = w->next, *behind = next ? next->next : NULL;
+        gpu_started     *own = begun[0];
+        begun[0] = begun[1];
+        begun[1] = NULL;
+        if (w->kind == WORK_KERNEL && is_early(next)) {
+            if (!begun[0]) rc = gpu_start(&begun[0], soft_chip(), &next->kernel.l, true, e);
+            if (rc == 0 && is_early(behind)) rc = gpu_start(&begun[1], soft_chip(), &behind->kernel.l, true, e);
+        }
+        if (rc != 0)
+            gpu_abandon(own);
+        else
+            rc = own ? run_kernel(w->kernel.f, &w->kernel.l, own, e) : run_work(w, e);
+    }
+    gpu_abandon(begun[0]);
+    gpu_abandon(begun[1]);
     return rc;
 }
 

@@ -93,6 +93,28 @@ int gpu_run(const gpu_chip *chip, const gpu_launch *l, err *e) {
     return 0;
 }
 
+/* A fake has nothing to do before the kernel in front has ended. */
+struct gpu_started {
+    const gpu_chip   *chip;
+    const gpu_launch *l;
+};
+
+int gpu_start(gpu_started **out, const gpu_chip *chip, const gpu_launch *l, bool early, err *e) {
+    (void)early;
+    *out = malloc(sizeof **out);
+    if (!*out) return err_set_nomem(e);
+    **out = (gpu_started){ chip, l };
+    return 0;
+}
+
+int gpu_finish(gpu_started *s, err *e) {
+    const int rc = gpu_run(s->chip, s->l, e);
+    free(s);
+    return rc;
+}
+
+void gpu_abandon(gpu_started *s) { free(s); }
+
 /* ---- a program ---- */
 
 static uint8_t binary[2048];
