@@ -460,7 +460,7 @@ static __global__ __launch_bounds__(ONE && MT == 1 ? 640 : WARPS * 32, 1) void f
 /* ---- the launching side ---- */
 
 struct few_choice {
-    int    n, mt, cluster, stages;
+    int    n, mt, cluster, stages, least; /* least: stages that will do */
     size_t smem, beside;
 };
 
@@ -502,11 +502,11 @@ static bool few_choose(const cuda_device *d, const product_shape &p, const cuda_
         if (stages > MAX_STAGES) stages = MAX_STAGES;
         if (want->stages && want->stages < stages) stages = want->stages;
         if (stages > useful) stages = useful < 2 ? 2 : (int)useful;
-        if (stages > best && stages >= 2) best = stages, c->cluster = cluster;
-        if (want->cluster || stages * stage >= FEW_UNDER_WAY || (stages >= useful && stages >= 2)) break;
+        if (stages > best && stages >= c->least) best = stages, c->cluster = cluster;
+        if (want->cluster || stages * stage >= FEW_UNDER_WAY || (stages >= useful && stages >= c->least)) break;
     }
     c->stages = best;
-    if (best < 2) return false;
+    if (best < c->least) return false;
     c->smem = few_smem(p, *c, c->cluster, best);
     return true;
 }
@@ -561,6 +561,24 @@ static int few_start_type(const cuda_device *d, const cuda_product_args *a, cons
     return few_start_rows<T>(d, a, c, k, s, e);
 }
 
+/*
+ * How many rows at once, and the rest of the plan. Two places per warp at least, and what the next kernel wants; where a block
+ * has 99 KB that is too much for large tiles, and one place without anything beside it does: 16 warps are enough to read
+ * while others multiply.
+ */
+static bool few_choose_rows(const cuda_device *d, const product_shape &p, const cuda_few_plan *want, size_t beside, int64_t rows,
+                            few_choice *c) {
+    for (int least = 2; least >= 1; least--) {
+        *c = few_choice{};
+        c->least = least;
+        c->beside = least == 2 && beside + 2048 < d->smem_bytes ? beside : 0;
+        for (c->n = rows < CUDA_FEW ? (int)rows : CUDA_FEW; c->n > 0; c->n = c->n > 8 ? 8 : c->n / 2) {
+            if (few_choose_tile(d, p, want, c)) return true;
+        }
+    }
+    return false;
+}
+
 int product_few(const cuda_device *d, const cuda_product_args *a, cuda_stream s, err *e) {
     product_shape p = product_shape_of(&a->w);
     const bool    image = a->w.type == TENSOR_F16 || a->w.type == TENSOR_BF16;
@@ -569,15 +587,10 @@ int product_few(const cuda_device *d, const cuda_product_args *a, cuda_stream s,
     if (twice) p.tile_cols *= 2, p.tile_bytes *= 2;
     if (a->glu) plan.tile = 2;
     for (int64_t row = 0; row < a->x.n;) {
-        few_choice c = {};
-        c.beside = a->beside;
-        c.n = a->x.n - row < CUDA_FEW ? (int)(a->x.n - row) : CUDA_FEW;
-        for (;; c.n = c.n > 8 ? 8 : c.n / 2) {
-            if (c.n <= 0)
-                return err_set(e, ERR_LIMIT, "CUDA: activations of %lld columns do not fit into shared memory",
-                               (long long)p.cols);
-            if (few_choose_tile(d, p, &plan, &c)) break;
-        }
+        few_choice c;
+        if (!few_choose_rows(d, p, &plan, a->beside, a->x.n - row, &c))
+            return err_set(e, ERR_LIMIT, "CUDA: activations of %lld columns do not fit into shared memory",
+                           (long long)p.cols);
         few_args k = { (const uint8_t *)a->w.data,
                        (const uint8_t *)a->x.data + row * CUDA_ROW_BYTES,
                        a->x.scale + row,
