@@ -1,5 +1,5 @@
 # What people type. Everything else is CMake (CMakePresets.json); each target installs what it needs first.
-.PHONY: help build run test test-kernels test-ui bench bench-kernels soak fuzz test-clients lint format install clean setup
+.PHONY: help build run test test-kernels test-soft-gpu test-ui bench bench-kernels soak fuzz test-clients lint format install clean setup
 
 FUZZ_SECONDS ?= 60
 FUZZ_PICTURES ?= 10000
@@ -14,6 +14,7 @@ help:
 	@echo "make run      build, then talk to the demo model (PROMPT=\"What is 12 plus 30?\" for one answer)"
 	@echo "make test     build and run every test (about twenty minutes on two cores)"
 	@echo "make test-kernels   the kernels of every instruction set under ASan and UBSan"
+	@echo "make test-soft-gpu  the CUDA backend on a GPU in software, as three chips (more than an hour)"
 	@echo "make test-ui  the web UI in a browser: every journey, hostile answers, accessibility, budgets"
 	@echo "make build    leave the program at build/hearth"
 	@echo "make bench    measure; bench-kernels measures the kernels alone"
@@ -43,6 +44,10 @@ test-kernels:
 	@cmake --preset asan -B build-asan-kernels >build.log 2>&1 || (cat build.log; exit 1)
 	@cmake --build build-asan-kernels --target kernel_checkers
 	@ctest --test-dir build-asan-kernels -j2 -R '^check_[a-z]*[.](scalar|avx|amx)' --output-on-failure
+
+test-soft-gpu:
+	@scripts/setup build test
+	@scripts/test-soft-gpu
 
 test-ui:
 	@scripts/setup build test

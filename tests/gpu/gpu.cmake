@@ -41,16 +41,37 @@ function(soft_links name)
   set_target_properties(${name} PROPERTIES HEARTH_SOFT_GPU ON CUDA_RUNTIME_LIBRARY None)
 endfunction()
 
-foreach(program check_cuda check_cuda_attn check_cuda_pages check_experts check_picks check_backend check_lost test_engine test_prefix
-    test_ahead test_models_golden)
+foreach(program check_cuda check_cuda_attn check_cuda_pages check_picks check_backend check_lost test_engine test_prefix test_ahead
+    check_experts test_models_golden)
   get_target_property(sources ${program} SOURCES)
   get_target_property(links ${program} LINK_LIBRARIES)
   list(TRANSFORM links REPLACE "^h_cuda$" h_cuda_soft)
   add_executable(soft_${program} ${soft_apart} ${sources})
   soft_links(soft_${program} ${links})
 endforeach()
-add_executable(soft_hearth ${soft_apart})
+add_executable(soft_hearth EXCLUDE_FROM_ALL)
 soft_links(soft_hearth h_cli)
+# These take minutes: scripts/test-soft-gpu.
+set_target_properties(soft_check_experts soft_test_engine soft_test_prefix soft_test_ahead soft_test_models_golden
+  PROPERTIES EXCLUDE_FROM_ALL ON)
+
+# soft_test(chip program arguments...), a short form of what scripts/test-soft-gpu runs.
+function(soft_test chip program)
+  string(REPLACE ";" "." name "soft_${program};${chip};${ARGN}")
+  string(REGEX REPLACE "[.](cuda:0|--quick|$)" "" name "${name}")
+  add_test(NAME ${name} COMMAND soft_${program} ${ARGN})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 600 ENVIRONMENT "HEARTH_GPU=${chip};HEARTH_PROGRAM=$<TARGET_FILE:hearth>")
+endfunction()
+if(HEARTH_CUDA_QUICK)
+  soft_test(90 check_backend cuda:0 --quick ops)
+  soft_test(90 check_cuda --quick)
+  soft_test(86 check_backend cuda:0 --quick ops whole)
+  soft_test(90 check_backend cuda:0 --quick bits inputs moves batches ranges calls sample ahead whole adapters)
+  soft_test(90 check_cuda_attn --quick)
+  soft_test(90 check_cuda_pages --quick)
+  soft_test(90 check_picks --quick)
+  soft_test(90 check_lost)
+endif()
 
 # The runtime over a fake machine, and the machine's own parts.
 foreach(file IN LISTS soft_gpu_tests)

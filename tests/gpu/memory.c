@@ -70,10 +70,15 @@ void gpu_memory_remove(void *at) {
     pthread_mutex_unlock(&memory.lock);
 }
 
+/* Whether [at, at + bytes) lies in [from, to); an address may be the last there is. */
+static bool lies_in(uint64_t at, size_t bytes, uint64_t from, uint64_t to) {
+    return at >= from && at <= to && bytes <= to - at;
+}
+
 static bool look_up(warp_state *s, uintptr_t at, size_t bytes) {
     pthread_mutex_lock(&memory.lock);
     const size_t p = region_at(at);
-    const bool   found = p < memory.n && memory.regions[p].from <= at && at + bytes <= memory.regions[p].to;
+    const bool   found = p < memory.n && lies_in(at, bytes, memory.regions[p].from, memory.regions[p].to);
     if (found) {
         s->known_from = memory.regions[p].from;
         s->known_to = memory.regions[p].to;
@@ -84,11 +89,11 @@ static bool look_up(warp_state *s, uintptr_t at, size_t bytes) {
 }
 
 uint8_t *memory_global(warp_state *s, const insn *i, uint64_t at, size_t bytes) {
-    const bool known = at >= s->known_from && at + bytes <= s->known_to && s->known_version == memory.version;
+    const bool known = lies_in(at, bytes, s->known_from, s->known_to) && s->known_version == memory.version;
     if (!known && !look_up(s, (uintptr_t)at, bytes)) {
         const gpu_launch *l = s->block->cluster->grid->launch;
         const uintptr_t   params = (uintptr_t)l->params;
-        if (at < params || at + bytes > params + l->kernel->shape.params_bytes)
+        if (!lies_in(at, bytes, params, params + l->kernel->shape.params_bytes))
             gpu_fault(s, i, "%zu bytes at %#llx, where nothing is", bytes, (unsigned long long)at);
     }
     return (uint8_t *)(uintptr_t)at;
@@ -116,8 +121,8 @@ uint8_t *memory_shared(warp_state *s, const insn *i, uint32_t at, size_t bytes, 
 
 static uint8_t *memory_local(warp_state *s, const insn *i, uint64_t at, size_t bytes, int lane) {
     const size_t each = s->block->cluster->grid->launch->kernel->local_bytes;
-    if (at + bytes > each)
-        gpu_fault(s, i, "%zu bytes at %llu of %zu of its own memory", bytes, (unsigned long long)at, each);
+    if (!lies_in(at, bytes, 0, each))
+        gpu_fault(s, i, "%zu bytes at %lld of %zu of its own memory", bytes, (long long)at, each);
     return s->local + (size_t)lane * ((each + 63) & ~(size_t)63) + at;
 }
 
@@ -132,7 +137,7 @@ static uint8_t *memory_at(warp_state *s, const insn *i, uint64_t at, size_t byte
     case SPACE_LOCAL: return memory_local(s, i, at, bytes, lane);
     case SPACE_PARAM: {
         const gpu_launch *l = s->block->cluster->grid->launch;
-        if (at + bytes > l->kernel->shape.params_bytes) gpu_fault(s, i, "beyond the parameters");
+        if (!lies_in(at, bytes, 0, l->kernel->shape.params_bytes)) gpu_fault(s, i, "beyond the parameters");
         return (uint8_t *)(uintptr_t)l->params + at; /* only read */
     }
     default: break;

@@ -5,7 +5,8 @@
  *
  * Lanes of a warp that took different ways are groups; the one that is furthest back goes first, and groups at the same
  * instruction are one again. That is where a compiler puts the meeting points of ordinary programs. Instructions that need
- * certain lanes wait for those, as a device with independent lanes does.
+ * certain lanes wait for those, as a device with independent lanes does, and a group that does not come to an end in its turn
+ * lets another one go on a little, since that may be what it waits for.
  */
 #include "gpu/run.h"
 
@@ -121,11 +122,14 @@ static void barrier_result(warp_state *s, const insn *i, const group *g) {
 
 /* ---- groups ---- */
 
-/* Whether the lanes that must be there are. */
-static bool lanes_met(const warp_state *s, const insn *i, uint32_t m) {
-    uint32_t need = ALL_LANES;
-    if (i->target != MEETS_ALL) need = lanes32(&s->regs, i->o[i->target])[__builtin_ctz(m)];
-    return (need & s->live & ~m) == 0;
+/* Those of the lanes that need not wait: all that each of them names are there. */
+static uint32_t lanes_met(const warp_state *s, const insn *i, uint32_t m) {
+    const uint32_t missing = s->live & ~m;
+    uint32_t       met = 0;
+    if (!missing) return m;
+    if (i->target == MEETS_ALL) return 0;
+    EACH_LANE(m, l) met |= (uint32_t) !(lanes32(&s->regs, i->o[i->target])[l] & missing) << l;
+    return met;
 }
 
 static void group_remove(warp_state *s, int at) { s->groups[at] = s->groups[--s->n_groups]; }
@@ -165,6 +169,17 @@ static int group_choose(warp_state *s, const insn *code) {
         if (g->wait == WAIT_NOTHING && (best < 0 || g->pc < s->groups[best].pc)) best = n;
     }
     return best;
+}
+
+/* Another group that can run, each in its turn, where there is one. */
+static int group_other(warp_state *s, int chosen) {
+    for (int n = 1; n <= s->n_groups; n++) {
+        const int at = (s->other + n) % s->n_groups;
+        if (at == chosen || s->groups[at].wait != WAIT_NOTHING) continue;
+        s->other = at;
+        return at;
+    }
+    return chosen;
 }
 
 /* The next instruction at which another group stands that is not further back. */
@@ -210,10 +225,17 @@ static bool control(warp_state *s, const insn *i, int chosen, uint32_t m) {
     }
     if (i->flow == FLOW_BARRIER) {
         if (!barrier_arrive(s, i, g, m)) return false;
-    } else if (!lanes_met(s, i, m)) {
-        g->wait = WAIT_LANES;
-        return false;
     } else {
+        const uint32_t met = lanes_met(s, i, m);
+        if (met != m) { /* the rest stays and waits */
+            group_add(s, g->pc, met);
+            g->mask = m & ~met;
+            g->wait = WAIT_LANES;
+            if (!met) return false;
+            i->fn(&s->regs, i, met);
+            s->groups[s->n_groups - 1].pc++;
+            return false;
+        }
         i->fn(&s->regs, i, m);
     }
     g->pc++;
@@ -229,8 +251,10 @@ static int warp_turn(warp_state *s, int budget, bool *vain) {
         if (s->groups[n].wait == WAIT_TURN) s->groups[n].wait = WAIT_NOTHING;
     }
     while (left > 0 && s->n_groups) {
-        const int chosen = group_choose(s, k->code);
+        int chosen = group_choose(s, k->code);
         if (chosen < 0) break;
+        if (s->spent) chosen = group_other(s, chosen); /* the first may go round until another one does something */
+        s->spent = false;
         group         *g = &s->groups[chosen];
         const uint32_t stop = s->n_groups > 1 ? nearest_other(s, chosen) : UINT32_MAX;
         while (left-- > 0) {
@@ -251,6 +275,7 @@ static int warp_turn(warp_state *s, int budget, bool *vain) {
             if (g->pc == stop) break;
         }
     }
+    s->spent = left <= 0;
     return budget - left;
 }
 
@@ -396,7 +421,7 @@ static void room_begin(room *r, unsigned number) {
             s->live = here >= LANES ? ALL_LANES : (1u << here) - 1;
             s->n_groups = 0;
             s->n_copies = 0;
-            s->ask_again = false;
+            s->ask_again = s->spent = false;
             memset(s->copy_group, 0, sizeof s->copy_group);
             group_add(s, 0, s->live);
         }

@@ -54,6 +54,8 @@ typedef struct warp_state {
     group             groups[LANES];
     int               n_groups;
     bool              ask_again; /* set by an instruction that did not get what it asked for */
+    bool              spent;     /* its last turn was used up */
+    int               other;     /* the group that was let go on last */
     uint8_t          *local;
     small_copy       *copies;
     int               n_copies, cap_copies;
@@ -113,8 +115,11 @@ static inline uint64_t lane_address(const warp *w, const insn *i, operand o, int
     return (o.kind == SLOT_64 ? lanes64(w, o)[lane] : lanes32(w, o)[lane]) + (uint64_t)i->offset;
 }
 
-#define EACH_LANE(m, l)                                                                                                \
-    for (uint32_t rest_ = (m); rest_; rest_ &= rest_ - 1)                                                              \
-        for (int l = __builtin_ctz(rest_), once_ = 1; once_; once_ = 0)
+/* For each lane l of m; may stand within another one. */
+#define EACH_LANE(m, l) EACH_LANE_AT(m, l, __LINE__)
+#define EACH_LANE_AT(m, l, at) EACH_LANE_IN(m, l, at)
+#define EACH_LANE_IN(m, l, at)                                                                                         \
+    for (uint32_t rest_##at = (m); rest_##at; rest_##at &= rest_##at - 1)                                              \
+        for (int l = __builtin_ctz(rest_##at), once_##at = 1; once_##at; once_##at = 0)
 
 #endif
