@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Barriers in shared memory, and copies in the background. A copy is made when somebody waits for it and not before, and it
- * reads its source then: a program that uses the target too early, or changes the source too early, gets what it deserves.
+ * Barriers in shared memory, and copies in the background. A copy is made when somebody waits for it and not before,
+ * and it reads its source then: a program that uses the target too early, or changes the source too early, gets what it
+ * deserves.
  *
- * A barrier's 64 bits: 0..19 arrivals that a phase needs, 20..39 those that are missing, 40 the parity of the phase, 41..63
- * bytes that are missing (signed).
+ * A barrier's 64 bits: 0..19 arrivals that a phase needs, 20..39 those that are missing, 40 the parity of the phase,
+ * 41..63 bytes that are missing (signed).
  */
 #include "gpu/run.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The body of a kernel as an array of instructions. A call is unfolded: the function's body stands where it was called, its
- * parameters and its result lie in the lanes' local memory. What an instruction is called decides what it becomes: alu.c and
- * convert.c have tables, the rest is here.
+ * The body of a kernel as an array of instructions. A call is unfolded: the function's body stands where it was called,
+ * its parameters and its result lie in the lanes' local memory. What an instruction is called decides what it becomes:
+ * alu.c and convert.c have tables, the rest is here.
  */
 #include "gpu/build.h"
 

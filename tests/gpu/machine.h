@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A GPU in software, for tests: it runs the PTX that nvcc made of our kernels, so that what a kernel computes is known where
- * no device is (docs/cuda.md, "Without a device"). It is a judge, not a fast machine: threads of a warp that took different
- * ways meet again, blocks run one behind the other in no promised order, copies in the background are made as late as
- * a program must be prepared for, every address is checked, and what was never written holds rubbish.
+ * A GPU in software, for tests: it runs the PTX that nvcc made of our kernels, so that what a kernel computes is known
+ * where no device is (docs/cuda.md, "Without a device"). It is a judge, not a fast machine: threads of a warp that took
+ * different ways meet again, blocks run one behind the other in no promised order, copies in the background are made as
+ * late as a program must be prepared for, every address is checked, and what was never written holds rubbish.
  *
- * How it is made: `text.c` reads a module; `code.c` makes an array of `insn` of a kernel, calls unfolded; `slots.c` gives
- * registers their places; `run.c` runs warps, blocks and clusters; `alu.c`, `memory.c`, `meet.c`, `matrix.c` are what the
- * instructions do, each a function over the 32 lanes of a warp; `runtime.c` stands where the CUDA runtime would.
+ * How it is made: `text.c` reads a module; `code.c` makes an array of `insn` of a kernel, calls unfolded; `slots.c`
+ * gives registers their places; `run.c` runs warps, blocks and clusters; `alu.c`, `memory.c`, `meet.c`, `matrix.c` are
+ * what the instructions do, each a function over the 32 lanes of a warp; `runtime_*.c` stand where the CUDA runtime
+ * would.
  */
 #ifndef TESTS_GPU_MACHINE_H
 #define TESTS_GPU_MACHINE_H
@@ -26,8 +27,8 @@ enum { LANES = 32 };
 typedef enum slot_kind { SLOT_PRED, SLOT_32, SLOT_64, SLOT_NONE } slot_kind;
 
 /*
- * A register or a constant. In a kernel that is ready to run `at` counts the units of its kind (words of SLOT_PRED, 32 lanes
- * of SLOT_32 and SLOT_64) from the beginning of the warp's registers or of the kernel's constants.
+ * A register or a constant. In a kernel that is ready to run `at` counts the units of its kind (words of SLOT_PRED, 32
+ * lanes of SLOT_32 and SLOT_64) from the beginning of the warp's registers or of the kernel's constants.
  */
 typedef struct operand {
     uint32_t  at;
@@ -154,8 +155,8 @@ void gpu_memory_remove(void *at);
 int gpu_run(const gpu_chip *chip, const gpu_launch *l, err *e);
 
 /*
- * The same in two steps, for a launch that may begin before the one in front has ended: with `early` a few of its blocks run
- * up to where they wait for that. gpu_finish runs the rest and frees it; `l` must stay until then.
+ * The same in two steps, for a launch that may begin before the one in front has ended: with `early` a few of its
+ * blocks run up to where they wait for that. gpu_finish runs the rest and frees it; `l` must stay until then.
  */
 typedef struct gpu_started gpu_started;
 int                        gpu_start(gpu_started **out, const gpu_chip *chip, const gpu_launch *l, bool early, err *e);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Matrix instructions: which lane holds what; the arithmetic is mma.c's. Each warp of a warpgroup does its 16 rows of wgmma
- * by itself, when it comes there; wgmma.fence and wgmma.wait_group around it are where the four meet.
+ * Matrix instructions: which lane holds what; the arithmetic is mma.c's. Each warp of a warpgroup does its 16 rows of
+ * wgmma by itself, when it comes there; wgmma.fence and wgmma.wait_group around it are where the four meet.
  */
 #include "gpu/run.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Addresses. Memory of the device is memory of this process, and an address of it is a pointer; a table says which of it
- * there is. An address of shared memory is an offset in the block's own, or one with the block's rank in the cluster and 1 in
- * its upper byte. In a generic address the upper byte says which of the two it is, or that it is a lane's own memory.
+ * Addresses. Memory of the device is memory of this process, and an address of it is a pointer; a table says which of
+ * it there is. An address of shared memory is an offset in the block's own, or one with the block's rank in the cluster
+ * and 1 in its upper byte. In a generic address the upper byte says which of the two it is, or that it is a lane's own
+ * memory.
  */
 #include "gpu/run.h"
 

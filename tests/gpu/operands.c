@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Names, constants and arguments of a kernel that is read. Names live in scopes (`{ }`, as inline assembly uses them). A number
- * in an instruction becomes a constant with 32 equal lanes, so that instructions need not tell it from a register.
+ * Names, constants and arguments of a kernel that is read. Names live in scopes (`{ }`, as inline assembly uses them).
+ * A number in an instruction becomes a constant with 32 equal lanes, so that instructions need not tell it from a
+ * register.
  */
 #include "gpu/build.h"
 

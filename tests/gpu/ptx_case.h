@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the tests of the machine share: a short PTX text is run on two arrays, and either must end well or with a sentence
- * that names the kernel and the line that bears the mark `// here`.
+ * What the tests of the machine share: a short PTX text is run on two arrays, and either must end well or with a
+ * sentence that names the kernel and the line that bears the mark `// here`.
  *
- * Time goes by the number of times the machine looks at the clock. So a program that waits forever is found at once, and
- * one that must not is not excused by a slow computer.
+ * Time goes by the number of times the machine looks at the clock. So a program that waits forever is found at once,
+ * and one that must not is not excused by a slow computer.
  */
 #ifndef TESTS_GPU_PTX_CASE_H
 #define TESTS_GPU_PTX_CASE_H
@@ -37,8 +37,8 @@ int clock_gettime(clockid_t which, struct timespec *out) {
 static _Alignas(128) uint32_t case_out[CASE_WORDS], case_in[CASE_WORDS];
 
 /*
- * A kernel k: %rd1 where it writes, %rd2 where it reads, %r1 thread, %r2 block, %r3 threads, %r4 the thread's number in all
- * of them, %rd3 and %rd4 its word in both.
+ * A kernel k: %rd1 where it writes, %rd2 where it reads, %r1 thread, %r2 block, %r3 threads, %r4 the thread's number in
+ * all of them, %rd3 and %rd4 its word in both.
  */
 #define PTX_HEAD                                                                                                       \
     ".version 8.4\n.target sm_90a\n.address_size 64\n"                                                                 \

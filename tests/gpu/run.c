@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs a launch: clusters in a random order, one behind the other, each to its end. So a block that waits for one that is not
- * in its cluster waits forever, and that is found. Within a cluster warps take turns of random length.
+ * Runs a launch: clusters in a random order, one behind the other, each to its end. So a block that waits for one that
+ * is not in its cluster waits forever, and that is found. Within a cluster warps take turns of random length.
  *
  * Lanes of a warp that took different ways are groups; the one that is furthest back goes first, and groups at the same
- * instruction are one again. That is where a compiler puts the meeting points of ordinary programs. Instructions that need
- * certain lanes wait for those, as a device with independent lanes does, and a group that does not come to an end in its turn
- * lets another one go on a little, since that may be what it waits for.
+ * instruction are one again. That is where a compiler puts the meeting points of ordinary programs. Instructions that
+ * need certain lanes wait for those, as a device with independent lanes does, and a group that does not come to an end
+ * in its turn lets another one go on a little, since that may be what it waits for.
  */
 #include "gpu/run.h"
 

@@ -11,16 +11,16 @@
  *   runtime_event.c     events
  *   runtime_graph.c     recording, graphs
  *
- * Everything is as late as a program must be prepared for. Work waits in its stream until somebody waits for it, for
- * an event behind it or for work that is ordered behind it; only what was waited for is done. Kernels of a graph that may
- * begin before those in front have ended do: two kernels earlier, as far as they get without waiting for them. A pinned source is
- * read and a destination written when the copy runs; a pageable source is read by the call. After a tenth of a
- * second without demand everything is done, since a device goes on by itself; HEARTH_GPU_PACE=late: never by itself;
+ * Everything is as late as a program must be prepared for. Work waits in its stream until somebody waits for it, for an
+ * event behind it or for work that is ordered behind it; only what was waited for is done. Kernels of a graph that may
+ * begin before those in front have ended do: two kernels earlier, as far as they get without waiting for them. A pinned
+ * source is read and a destination written when the copy runs; a pageable source is read by the call. After a tenth of
+ * a second without demand everything is done, since a device goes on by itself; HEARTH_GPU_PACE=late: never by itself;
  * early: as soon as it is there.
  *
  * Environment: HEARTH_GPU=90|80|86|89|none, HEARTH_GPU_BYTES=<memory of the device>, HEARTH_GPU_PACE=late|early,
- * HEARTH_GPU_REPORT=1 for counts at the end of the program. CUDA_VISIBLE_DEVICES hides the device when it is empty
- * or -1.
+ * HEARTH_GPU_REPORT=1 for counts at the end of the program. CUDA_VISIBLE_DEVICES hides the device when it is empty or
+ * -1.
  *
  * Locks: the registry, memory and the streams have one each; none is held while another is taken, nor while a kernel
  * runs.

@@ -93,8 +93,8 @@ static int run_work(const soft_work *w, err *e) {
 static bool is_early(const soft_work *w) { return w && w->kind == WORK_KERNEL && w->kernel.early; }
 
 /*
- * A device may begin such a kernel when the one in front of it has said so, which that may do while it waits itself for the
- * one before: so two of them have begun when a kernel runs.
+ * A device may begin such a kernel when the one in front of it has said so, which that may do while it waits itself for
+ * the one before: so two of them have begun when a kernel runs.
  */
 static int run_graph(const soft_work *first, err *e) {
     gpu_started *begun[2] = { NULL, NULL }; /* of the next, and of the one behind it */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Places for registers. PTX has as many registers as values, thousands in an unrolled kernel; a warp with a place for each
- * would not fit a cache. Registers whose lives do not meet share one: liveness by blocks, then one walk over the lives in the
- * order in which they begin. A register that an instruction writes never shares with one that the same instruction reads, so
- * that instructions may write while they still read. Lanes are where they are: each has an element of its own in a place, and
- * follows the program as if it were alone.
+ * Places for registers. PTX has as many registers as values, thousands in an unrolled kernel; a warp with a place for
+ * each would not fit a cache. Registers whose lives do not meet share one: liveness by blocks, then one walk over the
+ * lives in the order in which they begin. A register that an instruction writes never shares with one that the same
+ * instruction reads, so that instructions may write while they still read. Lanes are where they are: each has an
+ * element of its own in a place, and follows the program as if it were alone.
  */
 #include "gpu/code.h"
 

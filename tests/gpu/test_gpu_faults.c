@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How the software GPU judges programs: what a device would fault for, or hang in, ends the launch with a sentence that names
- * the kernel and the line; copies in the background come as late as they may; what nobody wrote is rubbish. Beside each
- * fault stands the nearest program that is right, which must run.
+ * How the software GPU judges programs: what a device would fault for, or hang in, ends the launch with a sentence that
+ * names the kernel and the line; copies in the background come as late as they may; what nobody wrote is rubbish.
+ * Beside each fault stands the nearest program that is right, which must run.
  */
 #include "gpu/ptx_case.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Time on the software GPU: copies in the background come as late as they may and read their source then, a kernel begins
- * before the one in front has ended, blocks of a cluster meet, and what nobody has written yet is rubbish.
+ * Time on the software GPU: copies in the background come as late as they may and read their source then, a kernel
+ * begins before the one in front has ended, blocks of a cluster meet, and what nobody has written yet is rubbish.
  */
 #include "gpu/ptx_case.h"
 

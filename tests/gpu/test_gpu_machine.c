@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What programs compute on the software GPU: short PTX texts whose results are worked out here another way. Addresses and
- * variables, lanes that part and meet, atomics, matrices, places of registers. What it does to programs that are wrong, or
- * that are in a hurry, is in test_gpu_faults.c.
+ * What programs compute on the software GPU: short PTX texts whose results are worked out here another way. Addresses
+ * and variables, lanes that part and meet, atomics, matrices, places of registers. What it does to programs that are
+ * wrong, or that are in a hurry, is in test_gpu_faults.c.
  */
 #include "gpu/code.h"
 #include "gpu/ptx_case.h"
