@@ -228,7 +228,7 @@ static void integer_sat(warp *w, const insn *i, uint32_t m) {
 }
 
 /*
- * mode: enum rounding, 4 * the integer, 32 * the float. What is no number gives 0, or where 64 bits are involved the
+ * mode: enum rounding, 4 * the integer, 32 * the float. What is not a number gives 0, or where 64 bits are involved the
  * top bit alone: so the PTX manual.
  */
 static void integer_floating(warp *w, const insn *i, uint32_t m) {

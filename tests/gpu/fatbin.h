@@ -28,7 +28,7 @@ typedef struct fatbin_text {
     bool        own;  /* for this chip alone: "sm_90a" */
 } fatbin_text;
 
-/* The text that a chip takes: its own, else the newest that is no newer than the chip. ERR_NOTFOUND: there is none. */
+/* The text that a chip takes: its own, else the newest of those for older chips. ERR_NOTFOUND: it has none. */
 int fatbin_find(fatbin_text *out, const void *wrapper, int arch, err *e);
 
 #endif

@@ -42,7 +42,7 @@ void soft_body_release(soft_body *b) {
     free(b);
 }
 
-/* Calls of other threads are no concern of the recording, as in the mode of our callers. */
+/* Calls of other threads do not concern the recording, as in the mode of our callers. */
 cudaError_t cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCaptureMode mode) {
     cudaError_t rc = mode == cudaStreamCaptureModeThreadLocal ? soft_enter() : cudaErrorNotSupported;
     soft_body  *b = rc == cudaSuccess ? calloc(1, sizeof *b) : NULL;

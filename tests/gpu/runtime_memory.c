@@ -4,7 +4,7 @@
  *
  * Every allocation is a mapping of its own between pages that nobody may touch, begins at an odd multiple of 256
  * bytes (a device promises 256 and no more) and is full of 0xff, which is NaN or -1. The machine knows exactly the
- * bytes that were asked for; freed memory is no longer mapped. Both ends of a copy are checked by the call.
+ * bytes that were asked for; freed memory is unmapped. Both ends of a copy are checked by the call.
  */
 #include "gpu/runtime.h"
 

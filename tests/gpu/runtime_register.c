@@ -15,7 +15,7 @@ struct soft_fat {
     gpu_module *module;
     int         code;
     bool        tried;
-    cudaError_t why; /* there is no module */
+    cudaError_t why; /* why the module is missing */
 };
 
 static struct {
