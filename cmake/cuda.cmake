@@ -7,8 +7,8 @@ set_property(CACHE HEARTH_CUDA PROPERTY STRINGS auto ON OFF)
 # machine code for every chip of docs/cuda.md and takes two and a half times as long.
 set(HEARTH_CUDA_ARCHS dev CACHE STRING "machine code for: dev (9.0a and PTX), all, or a list such as 80;90a")
 # For `make test` where no device is: every kernel is compiled and assembled with its warnings, in a fraction of the time, as slow
-# code for one chip that nothing there can run, and as PTX that the GPU in software does run (tests/gpu). The presets switch it off
-# again.
+# code for one chip that nothing there can run (what the GPU in software runs is compiled apart: tests/gpu/gpu.cmake). The presets
+# switch it off again.
 option(HEARTH_CUDA_QUICK "compile CUDA kernels quickly instead of well" OFF)
 option(HEARTH_CUDA_LINES "keep the lines of the sources beside CUDA code, for profilers: 28 MB more" OFF)
 set(HEARTH_CUDA_BUILD OFF)
@@ -52,10 +52,8 @@ endif()
 # -fmad=false: a sum is fused where the source says fma and nowhere else, as on the CPU.
 set(HEARTH_CUDA_FLAGS -fmad=false -Xcompiler=-Wall,-Wextra,-fno-exceptions)
 if(HEARTH_CUDA_QUICK)
-  list(APPEND HEARTH_CUDA_FLAGS --no-compress -gencode=arch=compute_90a,code=compute_90a)
-  # More haste (mid, max) saves less time here than the tests then take: it is paid with 1.3 and 3 times the instructions.
   if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13) # the first that knows the option
-    list(APPEND HEARTH_CUDA_FLAGS --Ofast-compile=min)
+    list(APPEND HEARTH_CUDA_FLAGS --Ofast-compile=max)
   endif()
 elseif(HEARTH_CUDA_LINES)
   list(APPEND HEARTH_CUDA_FLAGS -lineinfo)
@@ -63,7 +61,9 @@ endif()
 foreach(arch IN LISTS archs)
   list(APPEND HEARTH_CUDA_FLAGS -gencode=arch=compute_${arch},code=sm_${arch})
 endforeach()
-list(APPEND HEARTH_CUDA_FLAGS -gencode=arch=compute_80,code=compute_80)
+if(NOT HEARTH_CUDA_QUICK)
+  list(APPEND HEARTH_CUDA_FLAGS -gencode=arch=compute_80,code=compute_80)
+endif()
 if(HEARTH_WERROR)
   list(APPEND HEARTH_CUDA_FLAGS -Werror=all-warnings -Xcompiler=-Werror)
 endif()

@@ -16,24 +16,24 @@ target_include_directories(soft_gpu PUBLIC ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURC
 target_include_directories(soft_gpu SYSTEM PUBLIC ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
 target_link_libraries(soft_gpu PUBLIC h_base m)
 
-# Kernels as PTX that is not compressed, since the machine reads it. A quick build has that beside its machine code; another one
-# compiles them a second time, as well as those that are shipped, where somebody asks for it: there `ninja soft_check_cuda` and the
-# others are not part of everything.
+# Kernels as PTX that is not compressed, since the machine reads it: compiled once more for these programs alone. Where the build is
+# quick they are part of everything, elsewhere `ninja soft_check_cuda` and the others make them.
+set(soft_apart EXCLUDE_FROM_ALL)
 if(HEARTH_CUDA_QUICK)
   set(soft_apart)
-  add_library(h_cuda_soft ALIAS h_cuda)
-  target_link_libraries(h_cuda INTERFACE $<$<BOOL:$<TARGET_PROPERTY:HEARTH_SOFT_GPU>>:soft_gpu>)
-else()
-  set(soft_apart EXCLUDE_FROM_ALL)
-  set(soft_cuda_flags ${HEARTH_CUDA_FLAGS})
-  list(FILTER soft_cuda_flags EXCLUDE REGEX "^-gencode")
-  list(APPEND soft_cuda_flags --no-compress -gencode=arch=compute_90a,code=compute_90a -gencode=arch=compute_80,code=compute_80)
-  get_target_property(soft_cuda_sources h_cuda SOURCES)
-  add_library(h_cuda_soft STATIC EXCLUDE_FROM_ALL ${soft_cuda_sources})
-  target_include_directories(h_cuda_soft PUBLIC ${CMAKE_SOURCE_DIR}/src)
-  target_compile_options(h_cuda_soft PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${soft_cuda_flags}>")
-  target_link_libraries(h_cuda_soft PUBLIC soft_gpu h_kernels h_base)
 endif()
+set(soft_cuda_flags ${HEARTH_CUDA_FLAGS})
+list(FILTER soft_cuda_flags EXCLUDE REGEX "^(-gencode|--Ofast-compile)")
+list(APPEND soft_cuda_flags --no-compress -gencode=arch=compute_90a,code=compute_90a -gencode=arch=compute_80,code=compute_80)
+if(HEARTH_CUDA_QUICK AND CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+  # More haste (mid, max) saves less time than the tests then take: it is paid with 1.3 and 3 times the instructions.
+  list(APPEND soft_cuda_flags --Ofast-compile=min)
+endif()
+get_target_property(soft_cuda_sources h_cuda SOURCES)
+add_library(h_cuda_soft STATIC ${soft_apart} ${soft_cuda_sources})
+target_include_directories(h_cuda_soft PUBLIC ${CMAKE_SOURCE_DIR}/src)
+target_compile_options(h_cuda_soft PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${soft_cuda_flags}>")
+target_link_libraries(h_cuda_soft PUBLIC soft_gpu h_kernels h_base)
 
 # What follows chooses the kernels: h_backend looks at HEARTH_SOFT_GPU of the program that is linked (src/CMakeLists.txt).
 function(soft_links name)
