@@ -8,13 +8,19 @@
 
 extern const nn_backend backend_cpu;    /* kernels over a pool of threads */
 extern const nn_backend backend_cuda;   /* CUDA devices, where nvcc was there to build it (HEARTH_CUDA) */
+extern const nn_backend backend_pair;  /* a model on the CPU and one more device (backend/pair/pair.h) */
 extern const nn_backend backend_scalar; /* the reference: plain C, double accumulation, one thread, f32 state */
 
 /* All devices of this build's backends, the preferred one first. Returns how many were written. */
 int backend_devices(nn_device *out, int cap);
 
-/* The device with this id ("cpu"; NULL, "" and "auto": the preferred one) and the backend that it belongs to. */
+/* The device with this id ("cpu"; NULL, "" and "auto": the preferred one) and the backend that it belongs to. A number of
+ * layers behind it ("cuda:0/20", "auto/20") names the device with that many of the last layers, and the CPU for the others.
+ */
 int backend_find(const char *id, const nn_backend **backend, nn_device *device, err *e);
+
+/* The parts of such an id; layers 0: it names one device. An error where what stands behind the stroke is not a number. */
+int backend_pair_id(const char *id, char device[64], int *layers, err *e);
 
 bool backend_is_auto(const char *id); /* nobody named a device */
 
@@ -37,6 +43,8 @@ int backend_compare(nn_exec *fast, nn_exec *reference, const nn_batch *b, int *b
 /* One op of it, behind begin on both. An op that only stores has nothing to compare: whoever reads the store shows it.
  */
 int backend_compare_op(nn_exec *fast, nn_exec *reference, const nn_batch *b, int op, bool *bad, str *report, err *e);
+/* The kind of the device that computes an op of the executor's part. */
+nn_device_kind backend_kind_at(const nn_exec *x, int op);
 /* How far the result of an op, which x has just run, may lie beside the reference's; 0: it has none. */
 int backend_bound(nn_exec *x, const nn_batch *b, int op, double *bound, err *e);
 

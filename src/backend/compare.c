@@ -37,12 +37,17 @@ static bool is_product(const nn_op *op) {
     return op->kind == NN_OP_LINEAR || op->kind == NN_OP_HEAD_LINEAR || op->kind == NN_OP_EXPERTS;
 }
 
+/* Whether a GPU computes an op. */
+static bool on_gpu(const nn_exec *x, const nn_op *op) {
+    return backend_kind_at(x, (int)(op - x->model->tape->ops)) == NN_DEVICE_GPU;
+}
+
 static double bound_of(const nn_exec *fast, const nn_op *op) {
     const bool product = is_product(op);
-    if (product && fast->device.kind == NN_DEVICE_GPU) return gpu_product_bound(op->u.linear.w->at[0].type);
+    if (product && on_gpu(fast, op)) return gpu_product_bound(op->u.linear.w->at[0].type);
     if (product && matmul_input((int)op->u.linear.w->at[0].type) == MATMUL_ACT8) return 0.15;
     if (op->kind == NN_OP_LATENT_ATTN) return fmax(2e-4, page_bound(fast->options.k_type));
-    if (op->kind == NN_OP_ATTN && fast->device.kind == NN_DEVICE_GPU &&
+    if (op->kind == NN_OP_ATTN && on_gpu(fast, op) &&
         fast->model->state[op->layer].kind == NN_STATE_STEP) /* it may round a step's own keys and values to f16 */
         return 2.5 * page_bound(NN_KV_F16);
     if (op->kind == NN_OP_ATTN) /* rounded keys move the weights, which may take all of a row elsewhere */
@@ -126,8 +131,7 @@ static measure measure_of(nn_exec *reference, const nn_exec *fast, const nn_batc
     measure       m = { bound_of(fast, op), fmax(size_of(op, out, n), usual_size(reference, b, op, in)), n };
     /* A GPU has the factors of adapters in f16, however they are kept. */
     bool adapted = op->kind == NN_OP_EMBED || op->kind == NN_OP_LINEAR || op->kind == NN_OP_EXPERTS;
-    if (adapted && b->adapter && fast->device.kind == NN_DEVICE_GPU)
-        m.part = fmax(m.part, gpu_product_bound(TENSOR_F16));
+    if (adapted && b->adapter && on_gpu(fast, op)) m.part = fmax(m.part, gpu_product_bound(TENSOR_F16));
     if (is_product(op) && n) m.width = fast->model->tape->bufs[op->out].width;
     return m;
 }

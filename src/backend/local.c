@@ -27,6 +27,7 @@ nn_ticket local_ticket(nn_exec *x) { return ++((local_exec *)x)->last; }
 
 int local_submit(nn_exec *x, const nn_batch *b, nn_ticket *step, err *e) {
     int rc = x->backend->begin(x, b, e);
+    for (int i = 0; i < b->n_entry && rc == 0; i++) rc = x->backend->write(x, b->entry[i].buf, b->entry[i].rows, e);
     if (rc == 0) rc = x->backend->run(x, x->options.first_op, x->options.end_op, e);
     if (rc == 0) *step = local_ticket(x);
     return rc;

@@ -2,6 +2,8 @@
 /* The one table of this build's backends. */
 #include "backend/backend.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* In the order of preference where nobody names a device. */
@@ -15,6 +17,20 @@ static const nn_backend *const table[] = {
 int backend_devices(nn_device *out, int cap) { return nn_device_list(table, out, cap); }
 
 bool backend_is_auto(const char *id) { return !id || !*id || strcmp(id, "auto") == 0; }
+
+int backend_pair_id(const char *id, char device[64], int *layers, err *e) {
+    const char *stroke = strchr(id, '/');
+    size_t      n = stroke ? (size_t)(stroke - id) : strlen(id);
+    *layers = 0;
+    snprintf(device, 64, "%.*s", (int)(n < 64 ? n : 63), id);
+    if (!stroke) return 0;
+    char *end;
+    long  number = strtol(stroke + 1, &end, 10);
+    if (stroke[1] < '0' || stroke[1] > '9' || *end || number < 1 || number > 10000)
+        return err_set(e, ERR_ARG, "'%s' is not a number of layers: device '%s'", stroke + 1, id);
+    *layers = (int)number;
+    return 0;
+}
 
 /* Whether a device with this id would be one of b's: "cuda:0" is of cuda. Others are not asked, which may start a
  * driver. */
@@ -39,7 +55,10 @@ static bool look_up(const char *id, const nn_backend **backend, nn_device *devic
 }
 
 /* The backend whose driver must be started for a device; NULL: none. */
-static const nn_backend *driver_of(const char *id) {
+static const nn_backend *driver_of(const char *of) {
+    char id[64] = "";
+    int  layers;
+    if (of) (void)backend_pair_id(of, id, &layers, NULL);
     if (backend_is_auto(id)) return table[0]->prepare ? table[0] : NULL;
     for (const nn_backend *const *b = table; *b; b++) {
         if ((*b)->prepare && is_of(*b, id)) return *b;
@@ -51,13 +70,32 @@ bool backend_has_driver(const char *id) { return driver_of(id) != NULL; }
 
 int backend_prepare(const char *id, err *e) {
     const nn_backend *b = driver_of(id);
-    return b ? b->prepare(backend_is_auto(id) ? NULL : id, e) : 0;
+    bool              any = backend_is_auto(id) || strncmp(id, "auto/", 5) == 0;
+    return b ? b->prepare(any ? NULL : id, e) : 0;
+}
+
+/* Layers on one device, the others on the CPU. */
+static int find_pair(const char *id, const nn_backend **backend, nn_device *device, err *e) {
+    char of[64];
+    int  layers, rc = backend_pair_id(id, of, &layers, e);
+    if (rc == 0) rc = backend_find(of, backend, device, e);
+    if (rc < 0) return rc;
+    if (device->kind == NN_DEVICE_CPU && backend_is_auto(of))
+        return err_set(e, ERR_NOTFOUND, "there is no GPU that %d layers could be on", layers);
+    *backend = &backend_pair;
+    device->kind = NN_DEVICE_PAIR;
+    char base[sizeof device->id];
+    snprintf(base, sizeof base, "%s", device->id);
+    if (snprintf(device->id, sizeof device->id, "%s/%d", base, layers) >= (int)sizeof device->id)
+        return err_set(e, ERR_ARG, "the device's name is too long");
+    return 0;
 }
 
 int backend_find(const char *id, const nn_backend **backend, nn_device *device, err *e) {
     nn_device devices[NN_MAX_DEVICES];
     err       why = { 0 };
     str       known;
+    if (id && strchr(id, '/')) return find_pair(id, backend, device, e);
     if (backend_is_auto(id)) id = NULL;
     if (look_up(id, backend, device)) return 0;
     str_init(&known);

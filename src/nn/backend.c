@@ -10,6 +10,16 @@ int nn_device_list(const nn_backend *const *backends, nn_device *out, int cap) {
     return n;
 }
 
+/* The layers whose state the executor's part of the tape touches. */
+static const bool *layers_of(const nn_exec *x, arena *mem) {
+    const nn_tape *t = x->model->tape;
+    bool          *has = arena_calloc(mem, (size_t)t->n_layer + 1, sizeof *has);
+    for (int i = x->options.first_op; has && i < x->options.end_op; i++) {
+        if (t->ops[i].layer >= 0) has[t->ops[i].layer] = true;
+    }
+    return has;
+}
+
 int nn_exec_init(nn_exec *x, const nn_backend *backend, const nn_device *d, const nn_model *m, const nn_exec_options *o,
                  arena *mem, err *e) {
     const nn_limits *l = &o->limits;
@@ -27,6 +37,7 @@ int nn_exec_init(nn_exec *x, const nn_backend *backend, const nn_device *d, cons
                        m->tape->n_ops);
     if ((unsigned)o->k_type >= NN_KV_TYPE_COUNT || (unsigned)o->v_type >= NN_KV_TYPE_COUNT)
         return err_set(e, ERR_ARG, "page types %d and %d are not known", (int)o->k_type, (int)o->v_type);
+    if (!(x->has_layer = layers_of(x, mem))) return err_set_nomem(e);
     return nn_groups_make(&x->groups, m, mem, e);
 }
 

@@ -54,6 +54,7 @@ typedef enum nn_device_kind {
     NN_DEVICE_CPU,
     NN_DEVICE_GPU,
     NN_DEVICE_REFERENCE, /* slow and exact: for comparisons, never chosen by itself */
+    NN_DEVICE_PAIR,     /* the last layers on another device, the others on the CPU */
 } nn_device_kind;
 
 typedef struct nn_device {
@@ -104,6 +105,9 @@ typedef struct nn_memory {
     size_t pages_bytes;               /* all pages of all groups */
     size_t heap_bytes;                /* activations, scratch, tables, slots */
     size_t weights_bytes;             /* copies of weights; 0: they are read where the file is mapped */
+    /* Of a model on two devices; elsewhere 0. */
+    size_t beside_bytes; /* of pages, heap and weights: what does not lie in the machine's own memory */
+    size_t mapped_bytes; /* and the weights that are read where the file is mapped */
 } nn_memory;
 
 /* What everybody may know of an executor; a backend's own struct begins with it. */
@@ -113,6 +117,7 @@ struct nn_exec {
     const nn_model   *model;
     nn_exec_options   options;
     nn_groups         groups;
+    const bool       *has_layer; /* [n_layer]: its part of the tape touches the layer's state; others have no memory */
     nn_memory         memory;
     uint64_t          arithmetic; /* executors of one backend with the same number compute the same bits */
     bool              ahead;      /* guesses tokens, and takes batches that begin with them */

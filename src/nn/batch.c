@@ -126,6 +126,10 @@ int nn_batch_check(const nn_batch *b, const nn_tape *tape, const nn_limits *l, c
         if ((rc = check_seq(b, l, g, s, e)) < 0) return rc;
     }
     if ((rc = check_inputs(b, n_vocab, e)) < 0 || (rc = check_axes(b, e)) < 0) return rc;
+    for (int i = 0; i < b->n_entry; i++) {
+        if (b->entry[i].buf <= 0 || b->entry[i].buf >= tape->n_bufs || !b->entry[i].rows)
+            return err_set(e, ERR_ARG, "rows for buffer %d of %d", b->entry[i].buf, tape->n_bufs - 1);
+    }
     for (int r = 0; r < b->n_out; r++) {
         if (b->out_rows[r] < 0 || b->out_rows[r] >= b->n_tok)
             return err_set(e, ERR_ARG, "output %d names row %d of %d", r, b->out_rows[r], b->n_tok);

@@ -38,6 +38,12 @@
 
 enum { NN_MAX_GROUPS = 4, NN_MAX_AXES = 4 };
 
+/* All rows that a batch has in a buffer. */
+typedef struct nn_rows {
+    nn_buf       buf;
+    const float *rows;
+} nn_rows;
+
 /* What a batch may hold beyond tokens. */
 enum {
     NN_BATCH_EMBD = 1,
@@ -73,6 +79,11 @@ typedef struct nn_batch {
     const int32_t      *pos_axes;  /* [n_axes][n_tok] */
     int                 n_axes;
     const int32_t      *segment; /* [n_tok] */
+
+    /* For an executor whose part begins in the middle of the tape: buffers that ops in front of it have left. Read by submit;
+     * who runs op by op writes them. */
+    const nn_rows *entry; /* [n_entry] */
+    int            n_entry;
 
     /* For steps that begin before the tokens of the one in front are known (nn/backend.h). */
     const sampling_row *guess; /* [n_out - n_hidden]: how the token behind a row of logits will be picked; params NULL:

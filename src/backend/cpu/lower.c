@@ -427,7 +427,7 @@ static int alloc_state(cpu_exec *x, err *e) {
     x->layers = arena_calloc(&x->base.mem, (size_t)x->base.x.model->dims->n_layer, sizeof *x->layers);
     if (!x->layers) return err_set_nomem(e);
     for (int i = 0; i < x->base.x.model->dims->n_layer; i++) {
-        if ((rc = layer_layout(x, i, e)) < 0) return rc;
+        if (x->base.x.has_layer[i] && (rc = layer_layout(x, i, e)) < 0) return rc;
     }
     if ((rc = alloc_step_pages(x, e)) < 0) return rc;
     for (int g = 0; g < x->base.x.groups.n; g++) {

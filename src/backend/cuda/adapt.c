@@ -88,35 +88,30 @@ static const void *place_patch(packer *p, const nn_set_op *o, bool embed, int64_
     return there;
 }
 
-static void pack_set(packer *p, const nn_tape *t, const nn_adapter_set *set, const void **patches) {
+/* What the set does to the ops of this executor. */
+static void pack_set(packer *p, const cuda_exec *x, const nn_adapter_set *set, const void **patches) {
     p->at = 0;
-    for (int i = 0; i < t->n_ops; i++) {
-        const nn_op  *op = &t->ops[i];
+    for (int i = x->x.options.first_op; i < x->x.options.end_op; i++) {
+        const nn_op  *op = &x->x.model->tape->ops[i];
         bool          embed = op->kind == NN_OP_EMBED;
         const nn_mat *m = embed ? op->u.embed.table : cuda_product_of(op);
         patches[i] = set->ops[i] ? place_patch(p, set->ops[i], embed, m->rows, m->cols) : NULL;
     }
 }
 
-/* The set to the device, and its row of the table. */
-static int upload(cuda_exec *x, int number, const nn_adapter_set *set, cuda_set *to, err *e) {
-    const nn_tape *t = x->x.model->tape;
-    packer         p = { 0 };
-    void          *memory = NULL;
-    const void   **patches = calloc((size_t)t->n_ops + 1, sizeof *patches);
-    int            rc = patches ? 0 : err_set_nomem(e);
-    if (rc == 0) pack_set(&p, t, set, patches);
+/* The set to the device; its row of the table is written to `patches`. */
+static int upload(cuda_exec *x, const nn_adapter_set *set, cuda_set *to, const void **patches, err *e) {
+    packer p = { 0 };
+    void  *memory = NULL;
+    pack_set(&p, x, set, patches);
     *to = (cuda_set){ .from = set, .bytes = p.at };
-    if (rc == 0 && !(p.host = malloc(p.at + 1))) rc = err_set_nomem(e);
-    if (rc == 0 && (rc = cuda_alloc(&memory, p.at + 16, e)) == 0) {
+    int rc = (p.host = malloc(p.at + 1)) ? cuda_alloc(&memory, p.at + 16, e) : err_set_nomem(e);
+    if (rc == 0) {
         to->memory = p.device = memory;
-        pack_set(&p, t, set, patches);
+        pack_set(&p, x, set, patches);
         rc = cuda_copy_in(memory, p.host, p.at, e);
     }
-    size_t row = (size_t)t->n_ops * sizeof *patches;
-    if (rc == 0) rc = cuda_copy_in(x->adapt.table + (size_t)number * row, patches, row, e);
     free(p.host);
-    free((void *)patches);
     if (rc < 0) cuda_free(memory);
     return rc;
 }
@@ -171,7 +166,7 @@ static int make_room(cuda_exec *x, err *e) {
     size_t           rows = 0, side = 0, scaled = 0;
     int              t_stride = 0;
     void            *p = NULL;
-    for (int i = 0; i < t->n_ops; i++) {
+    for (int i = x->x.options.first_op; i < x->x.options.end_op; i++) {
         const nn_mat *m = cuda_product_of(&t->ops[i]);
         if (!m || !a->ops[i].touched) continue;
         size_t n = nn_rows_max(l, &t->bufs[t->ops[i].out]);
@@ -197,28 +192,35 @@ static int make_room(cuda_exec *x, err *e) {
     return 0;
 }
 
-static void drop(cuda_exec *x, int number) {
-    cuda_set *s = &x->adapt.sets[number];
-    cuda_free(s->memory);
-    x->x.memory.heap_bytes -= s->bytes;
-    *s = (cuda_set){ 0 };
+/* The new set takes the place of the old one when all that can fail is done: otherwise the old one stays. */
+static int exchange(cuda_exec *x, int number, cuda_set made, const void *const *patches, err *e) {
+    cuda_adapt *a = &x->adapt;
+    cuda_set    old = a->sets[number];
+    size_t      row = (size_t)x->x.model->tape->n_ops * sizeof *patches;
+    cuda_steps_forget(x); /* recordings hold ranks and addresses */
+    a->sets[number] = made;
+    look_at_sets(x);
+    int rc = make_room(x, e);
+    if (rc == 0) rc = cuda_copy_in(a->table + (size_t)number * row, patches, row, e);
+    if (rc < 0) {
+        a->sets[number] = old;
+        old = made;
+        look_at_sets(x);
+    } else {
+        x->x.memory.heap_bytes += made.bytes - old.bytes;
+    }
+    cuda_free(old.memory);
+    return rc;
 }
 
 static int change_set(cuda_exec *x, int number, const nn_adapter_set *set, err *e) {
-    cuda_adapt *a = &x->adapt;
-    cuda_set    made = { 0 };
-    int         rc = begin_use(x, e);
+    cuda_set     made = { 0 };
+    const void **patches = calloc((size_t)x->x.model->tape->n_ops + 1, sizeof *patches);
+    int          rc = patches ? begin_use(x, e) : err_set_nomem(e);
     if (rc == 0) rc = cuda_wait(x->stream, e);
-    if (rc == 0 && set) rc = upload(x, number, set, &made, e);
-    if (rc < 0) return rc;
-    cuda_steps_forget(x); /* recordings hold ranks and addresses */
-    drop(x, number);
-    a->sets[number] = made;
-    x->x.memory.heap_bytes += made.bytes;
-    look_at_sets(x);
-    if ((rc = make_room(x, e)) == 0) return 0;
-    drop(x, number);
-    look_at_sets(x);
+    if (rc == 0 && set) rc = upload(x, set, &made, patches, e);
+    if (rc == 0) rc = exchange(x, number, made, patches, e);
+    free((void *)patches);
     return rc;
 }
 

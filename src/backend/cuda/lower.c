@@ -222,6 +222,7 @@ static int lower_layers(cuda_exec *x, err *e) {
         cuda_pages     *p = &x->layers[i].pages;
         int             g = x->x.groups.of_layer[i];
         bool            latent = s->kind == NN_STATE_PAGED_LATENT;
+        if (!x->x.has_layer[i]) continue;
         x->layers[i].fixed_at = x->slot_floats;
         x->slot_floats += (int64_t)nn_state_fixed_floats(s);
         if (s->kind == NN_STATE_STEP) lower_step_layer(x, i, s, p);

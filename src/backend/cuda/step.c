@@ -329,10 +329,22 @@ static int give_ticket(cuda_exec *x, nn_ticket *ticket, err *e) {
     return rc;
 }
 
+/* Rows that ops in front of this part have left. */
+static int send_entry(cuda_exec *x, const nn_batch *b, err *e) {
+    int rc = 0;
+    for (int i = 0; i < b->n_entry && rc == 0; i++) {
+        nn_buf to = b->entry[i].buf;
+        size_t bytes = (size_t)(cuda_buf_rows(x, to) * cuda_info(x, to)->width) * sizeof(float);
+        rc = cuda_send(cuda_buf(x, to), b->entry[i].rows, bytes, x->stream, e);
+    }
+    return rc;
+}
+
 int cuda_submit(nn_exec *base, const nn_batch *b, nn_ticket *step, err *e) {
     cuda_exec *x = (cuda_exec *)base;
     int        rc = cuda_enter(x, e);
     if (rc == 0) rc = begin(x, b, e);
+    if (rc == 0) rc = send_entry(x, b, e);
     uint64_t number = x->n_steps + 1; /* times are taken between steps that were started */
     if (rc == 0) rc = cuda_event_record(x->began[number % CUDA_TIMES], x->stream, e);
     if (rc == 0) rc = run_step(x, e);

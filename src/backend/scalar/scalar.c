@@ -109,7 +109,7 @@ static int make(scalar_exec **out, bool planned, const nn_device *d, const nn_mo
     x->row = calloc((size_t)widest, sizeof *x->row);
     x->score = calloc((size_t)o->limits.max_pages * (size_t)o->limits.page_tokens, sizeof *x->score);
     bool ok = x->layers && x->row && x->score;
-    for (int i = 0; ok && i < m->dims->n_layer; i++) ok = alloc_layer(x, i);
+    for (int i = 0; ok && i < m->dims->n_layer; i++) ok = !x->base.x.has_layer[i] || alloc_layer(x, i);
     if (!ok) {
         err_set_nomem(e);
         goto fail;

@@ -10,6 +10,7 @@
 #include "convert/export.h"
 #include "kernels/cpu.h"
 #include "models/list.h"
+#include "nn/cut.h"
 #include "tools/simple.h"
 #include "unit/support/support.h"
 
@@ -198,6 +199,35 @@ static void check_same_bits(const golden *g, const nn_model *m, unsigned cpu, in
     free(other);
 }
 
+/* The last layers apart from the others, every number of them that the family allows: what one executor gives. Returns in how
+ * many ways. */
+static int check_divided(const golden *g, const nn_model *m) {
+    size_t bytes = (size_t)g->n_prompt * (size_t)g->n_vocab * sizeof(float);
+    float *one = malloc(bytes), *two = malloc(bytes);
+    way    w = { .chunk = 7, .threads = 1, .company = true, .cpu = cpu_detect(), .kv = NN_KV_F32 };
+    int    n = 0;
+    arena  mem;
+    arena_init(&mem, 0);
+    run("cpu", m, g, w, one, NULL);
+    for (int layers = 1; layers <= m->tape->n_layer + 1; layers++) {
+        char   device[32];
+        nn_cut cut;
+        err    e = { 0 };
+        if (layers <= m->tape->n_layer && nn_cut_before_layer(&cut, m->tape, m->tape->n_layer - layers, &mem, &e) < 0) {
+            if (e.code != ERR_UNSUPPORTED) fail_msg("%s: %s", g->name, e.msg);
+            continue;
+        }
+        snprintf(device, sizeof device, "cpu/%d", layers);
+        run(device, m, g, w, two, NULL);
+        if (memcmp(one, two, bytes) != 0) fail_msg("%s: other bits with %d layers apart", g->name, layers);
+        n++;
+    }
+    arena_deinit(&mem);
+    free(one);
+    free(two);
+    return n;
+}
+
 static char names[MAX_MODELS][64];
 static int  n_names;
 static char root[512];
@@ -272,6 +302,19 @@ static void test_same_bits(void **state) {
     }
 }
 
+static void test_divided(void **state) {
+    (void)state;
+    for (int i = 0; i < n_names; i++) {
+        golden g;
+        golden_open(&g, root, names[i]);
+        opened o = model_at(g.dir, g.n_prompt);
+        int    n = check_divided(&g, o.model);
+        if (n < 2) fail_msg("%s: none of %d layers can be apart", g.name, o.model->tape->n_layer);
+        model_close(&o);
+        free(g.logits);
+    }
+}
+
 /* Quantized weights and pages, and each instruction set; a sanitizer looks around the kernels, not at them. */
 static void test_same_bits_quantized(void **state) {
     static const char *const types[] = { "Q4_K", "Q8_0", "Q6_K", "F16" }, *const sets[] = { "scalar", "avx2", "all" };
@@ -313,9 +356,8 @@ static void test_same_bits_quantized(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference_logits),
-        cmocka_unit_test(test_reference_logits_through_gguf),
-        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_reference_logits),    cmocka_unit_test(test_reference_logits_through_gguf),
+        cmocka_unit_test(test_same_bits),           cmocka_unit_test(test_divided),
         cmocka_unit_test(test_same_bits_quantized),
     };
     return cmocka_run_group_tests(tests, find_models, NULL);
