@@ -14,13 +14,12 @@ extern const nn_backend backend_scalar; /* the reference: plain C, double accumu
 /* All devices of this build's backends, the preferred one first. Returns how many were written. */
 int backend_devices(nn_device *out, int cap);
 
-/* The device with this id ("cpu"; NULL, "" and "auto": the preferred one) and the backend that it belongs to. A number of
- * layers behind it ("cuda:0/20", "auto/20") names the device with that many of the last layers, and the CPU for the others.
- */
+/* The device with this id ("cpu"; NULL, "" and "auto": the preferred one) and the backend that it belongs to. With more
+ * behind it ("cuda:0/20", "auto/20", "cuda:0/experts:8") a model is on this device and on the CPU (backend/pair/pair.h). */
 int backend_find(const char *id, const nn_backend **backend, nn_device *device, err *e);
 
-/* The parts of such an id; layers 0: it names one device. An error where what stands behind the stroke is not a number. */
-int backend_pair_id(const char *id, char device[64], int *layers, err *e);
+/* The parts of such an id; n is -1 where it names one device. */
+int backend_pair_id(const char *id, char device[64], int *n, bool *experts, err *e);
 
 bool backend_is_auto(const char *id); /* nobody named a device */
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The one table of this build's backends. */
 #include "backend/backend.h"
+#include "base/num.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,17 +19,20 @@ int backend_devices(nn_device *out, int cap) { return nn_device_list(table, out,
 
 bool backend_is_auto(const char *id) { return !id || !*id || strcmp(id, "auto") == 0; }
 
-int backend_pair_id(const char *id, char device[64], int *layers, err *e) {
-    const char *stroke = strchr(id, '/');
-    size_t      n = stroke ? (size_t)(stroke - id) : strlen(id);
-    *layers = 0;
-    snprintf(device, 64, "%.*s", (int)(n < 64 ? n : 63), id);
+int backend_pair_id(const char *id, char device[64], int *n, bool *experts, err *e) {
+    static const char word[] = "experts:";
+    const char       *stroke = strchr(id, '/'), *more = stroke ? stroke + 1 : "";
+    char             *end;
+    snprintf(device, 64, "%.*s", (int)num_min(stroke ? stroke - id : (int64_t)strlen(id), 63), id);
+    *n = -1;
+    *experts = strncmp(more, word, sizeof word - 1) == 0;
     if (!stroke) return 0;
-    char *end;
-    long  number = strtol(stroke + 1, &end, 10);
-    if (stroke[1] < '0' || stroke[1] > '9' || *end || number < 1 || number > 10000)
-        return err_set(e, ERR_ARG, "'%s' is not a number of layers: device '%s'", stroke + 1, id);
-    *layers = (int)number;
+    if (*experts) more += sizeof word - 1;
+    long number = strtol(more, &end, 10);
+    if (*more < '0' || *more > '9' || *end || number > 10000 || (number == 0 && !*experts))
+        return err_set(e, ERR_ARG,
+                       "device '%s': expected a number of layers behind the stroke, or experts: and a number", id);
+    *n = (int)number;
     return 0;
 }
 
@@ -57,8 +61,9 @@ static bool look_up(const char *id, const nn_backend **backend, nn_device *devic
 /* The backend whose driver must be started for a device; NULL: none. */
 static const nn_backend *driver_of(const char *of) {
     char id[64] = "";
-    int  layers;
-    if (of) (void)backend_pair_id(of, id, &layers, NULL);
+    bool experts;
+    int  n;
+    if (of) (void)backend_pair_id(of, id, &n, &experts, NULL);
     if (backend_is_auto(id)) return table[0]->prepare ? table[0] : NULL;
     for (const nn_backend *const *b = table; *b; b++) {
         if ((*b)->prepare && is_of(*b, id)) return *b;
@@ -74,20 +79,21 @@ int backend_prepare(const char *id, err *e) {
     return b ? b->prepare(any ? NULL : id, e) : 0;
 }
 
-/* Layers on one device, the others on the CPU. */
+/* A part of the model on this device, the other part on the CPU. */
 static int find_pair(const char *id, const nn_backend **backend, nn_device *device, err *e) {
-    char of[64];
-    int  layers, rc = backend_pair_id(id, of, &layers, e);
-    if (rc == 0) rc = backend_find(of, backend, device, e);
+    char base[64], more[32];
+    bool experts;
+    int  n, rc = backend_pair_id(id, base, &n, &experts, e);
+    if (rc == 0) rc = backend_find(base, backend, device, e);
     if (rc < 0) return rc;
-    if (device->kind == NN_DEVICE_CPU && backend_is_auto(of))
-        return err_set(e, ERR_NOTFOUND, "there is no GPU that %d layers could be on", layers);
+    if (device->kind == NN_DEVICE_CPU && backend_is_auto(base))
+        return err_set(e, ERR_NOTFOUND, "device '%s': there is no GPU", id);
+    snprintf(more, sizeof more, experts ? "/experts:%d" : "/%d", n);
+    if (strlen(device->id) + strlen(more) >= sizeof device->id)
+        return err_set(e, ERR_ARG, "device '%s' is too long", id);
+    strcat(device->id, more);
     *backend = &backend_pair;
     device->kind = NN_DEVICE_PAIR;
-    char base[sizeof device->id];
-    snprintf(base, sizeof base, "%s", device->id);
-    if (snprintf(device->id, sizeof device->id, "%s/%d", base, layers) >= (int)sizeof device->id)
-        return err_set(e, ERR_ARG, "the device's name is too long");
     return 0;
 }
 

@@ -15,7 +15,7 @@ static const bool *layers_of(const nn_exec *x, arena *mem) {
     const nn_tape *t = x->model->tape;
     bool          *has = arena_calloc(mem, (size_t)t->n_layer + 1, sizeof *has);
     for (int i = x->options.first_op; has && i < x->options.end_op; i++) {
-        if (t->ops[i].layer >= 0) has[t->ops[i].layer] = true;
+        if (t->ops[i].layer >= 0 && nn_exec_runs(&x->options, i)) has[t->ops[i].layer] = true;
     }
     return has;
 }

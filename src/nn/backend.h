@@ -54,7 +54,7 @@ typedef enum nn_device_kind {
     NN_DEVICE_CPU,
     NN_DEVICE_GPU,
     NN_DEVICE_REFERENCE, /* slow and exact: for comparisons, never chosen by itself */
-    NN_DEVICE_PAIR,     /* the last layers on another device, the others on the CPU */
+    NN_DEVICE_PAIR,      /* the last layers on another device, the others on the CPU */
 } nn_device_kind;
 
 typedef struct nn_device {
@@ -80,6 +80,9 @@ typedef struct nn_exec_options {
     int        precise_layers;   /* nn_kv_types.precise */
     bool       k_open;           /* nn_kv_types.k_open */
     int        first_op, end_op; /* the part of the tape that this executor runs; both 0: all of it */
+    const bool
+        *ops; /* [n_ops]: which ops of that part, for the executor's life; NULL: all. Others are of somebody whose
+                        results are written between runs */
 
     /* The CPU's. */
     int      n_threads; /* 0: one per core */
@@ -90,6 +93,11 @@ typedef struct nn_exec_options {
     nn_observe observe; /* NULL: nobody looks. Called by one thread, rows in their order */
     void      *observe_ctx;
 } nn_exec_options;
+
+/* Whether an op of the tape is in the executor's part. */
+static inline bool nn_exec_runs(const nn_exec_options *o, int op) {
+    return op >= o->first_op && op < o->end_op && (!o->ops || o->ops[op]);
+}
 
 /* The types of one layer's pages. */
 static inline void nn_exec_kv_types(const nn_exec_options *o, const nn_model *m, int layer, nn_kv_type *k,

@@ -333,15 +333,19 @@ static int lower_op(lowering *l, int i) {
 static int collect_ropes(lowering *l) {
     cpu_exec      *x = l->x;
     const nn_tape *t = x->base.x.model->tape;
-    for (int i = x->base.x.options.first_op; i < x->base.x.options.end_op; i++) {
-        if (t->ops[i].kind != NN_OP_ROPE || rope_table(x, &t->ops[i].u.rope.rope) >= 0) continue;
+    int            first = x->base.x.options.first_op; /* the tables are made with the executor's first op */
+    while (first < t->n_ops && !nn_exec_runs(&x->base.x.options, first)) first++;
+    for (int i = first; i < x->base.x.options.end_op; i++) {
+        if (t->ops[i].kind != NN_OP_ROPE || !nn_exec_runs(&x->base.x.options, i) ||
+            rope_table(x, &t->ops[i].u.rope.rope) >= 0)
+            continue;
         if (x->n_ropes == CPU_MAX_ROPES) return refuse(l, i, "too many different rotations");
         cpu_rope *r = &x->ropes[x->n_ropes];
         r->rope = t->ops[i].u.rope.rope;
         r->table = take(x, (size_t)x->base.x.options.limits.max_tokens * (size_t)r->rope.n_rot * sizeof(float));
         if (!r->table && !x->base.planned) return l->rc = err_set_nomem(l->e);
         touch(l, AT_ROPE + (size_t)x->n_ropes * SPACE, 1, true);
-        cpu_item *it = push(l, CPU_ITEM_ROPE_TABLE, x->base.x.options.first_op);
+        cpu_item *it = push(l, CPU_ITEM_ROPE_TABLE, first);
         if (it) it->aux = x->n_ropes;
         x->n_ropes++;
     }
@@ -493,7 +497,7 @@ int cpu_lower(cpu_exec *x, err *e) {
     x->tiles = keeps_nothing(x->base.x.model);
     /* Its own part only: what comes from outside arrives as f32, so nobody may count on an int8 copy of it. */
     for (int i = x->base.x.options.first_op; i < x->base.x.options.end_op && rc == 0; i++) {
-        rc = lower_op(&l, i);
+        if (nn_exec_runs(&x->base.x.options, i)) rc = lower_op(&l, i);
         if (t->ops[i].out) l.version[t->ops[i].out]++;
     }
     expand_halves(&l);

@@ -95,7 +95,8 @@ static void pack_set(packer *p, const cuda_exec *x, const nn_adapter_set *set, c
         const nn_op  *op = &x->x.model->tape->ops[i];
         bool          embed = op->kind == NN_OP_EMBED;
         const nn_mat *m = embed ? op->u.embed.table : cuda_product_of(op);
-        patches[i] = set->ops[i] ? place_patch(p, set->ops[i], embed, m->rows, m->cols) : NULL;
+        patches[i] =
+            set->ops[i] && nn_exec_runs(&x->x.options, i) ? place_patch(p, set->ops[i], embed, m->rows, m->cols) : NULL;
     }
 }
 
@@ -168,7 +169,7 @@ static int make_room(cuda_exec *x, err *e) {
     void            *p = NULL;
     for (int i = x->x.options.first_op; i < x->x.options.end_op; i++) {
         const nn_mat *m = cuda_product_of(&t->ops[i]);
-        if (!m || !a->ops[i].touched) continue;
+        if (!m || !a->ops[i].touched || !nn_exec_runs(&x->x.options, i)) continue;
         size_t n = nn_rows_max(l, &t->bufs[t->ops[i].out]);
         rows = n > rows ? n : rows;
         if (a->ops[i].rank * CUDA_LOW_OPS > t_stride) t_stride = a->ops[i].rank * CUDA_LOW_OPS;

@@ -17,6 +17,7 @@ cuda_ahead cuda_ahead_of(const cuda_exec *x, int number) {
     for (int k = 0, i = number; k < end - first; k++, i++) {
         if (i >= end) i = first;
         const nn_op *op = &t->ops[i];
+        if (!nn_exec_runs(&x->x.options, i)) continue;
         if (cuda_product_of(op)) return a;
         const nn_vec *w = op->kind == NN_OP_NORM ? op->u.norm.w : NULL;
         if (w && w->n % 4 == 0) a = (cuda_ahead){ cuda_vec_of(x, w->data), (uint32_t)w->n * sizeof(float) };

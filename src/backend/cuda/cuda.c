@@ -114,7 +114,7 @@ static int make(cuda_exec **out, bool planned, const nn_device *d, const nn_mode
     if ((rc = cuda_lower(x, e)) < 0) goto fail;
     if (!planned && (rc = cuda_device_open(&x->device, number_of(d), e)) < 0) goto fail;
     x->x.ahead = x->n_embeds == 1 && x->embeds[0].there && m->tape->logits && x->x.options.first_op == 0 &&
-                 x->x.options.end_op == m->tape->n_ops;
+                 x->x.options.end_op == m->tape->n_ops && !x->x.options.ops;
     x->x.arithmetic = (uint64_t)ARITHMETIC << 32 | (uint64_t)(x->device.arch * 1000 + x->device.code);
     if (!planned && (rc = start(x, e)) < 0) goto fail;
     *out = x;

@@ -321,8 +321,10 @@ static int join_products(cuda_exec *x, err *e) {
     if (!(x->together = arena_calloc(&x->mem, (size_t)t->n_ops + 1, 1))) return err_set_nomem(e);
     for (int i = x->x.options.first_op; i < x->x.options.end_op; i++) {
         int n = 1;
-        if (x->together[i]) continue; /* of an image that begins in front */
-        while (n <= CUDA_MORE && i + n < x->x.options.end_op && go_together(x, &t->ops[i + n - 1], &t->ops[i + n])) n++;
+        if (x->together[i] || !nn_exec_runs(&x->x.options, i)) continue; /* of an image that begins in front */
+        while (n <= CUDA_MORE && nn_exec_runs(&x->x.options, i + n) &&
+               go_together(x, &t->ops[i + n - 1], &t->ops[i + n]))
+            n++;
         x->together[i] = (uint8_t)n;
         if (n < 2) continue;
         /* Unpacked as one matrix. */
@@ -344,7 +346,7 @@ static int lower_biases(cuda_exec *x, err *e) {
     const nn_tape *t = x->x.model->tape;
     int            rc = 0;
     for (int i = x->x.options.first_op; i < x->x.options.end_op && rc == 0; i++) {
-        if (cuda_product_of(&t->ops[i])) rc = need_vec(x, t->ops[i].u.linear.b, e);
+        if (cuda_product_of(&t->ops[i]) && nn_exec_runs(&x->x.options, i)) rc = need_vec(x, t->ops[i].u.linear.b, e);
     }
     return rc;
 }
@@ -353,7 +355,9 @@ int cuda_lower(cuda_exec *x, err *e) {
     const nn_limits *l = &x->x.options.limits;
     int              rc = lower_layers(x, e);
     x->max_chunks = (l->page_tokens * l->max_pages + CUDA_ATTN_CHUNK - 1) / CUDA_ATTN_CHUNK;
-    for (int i = x->x.options.first_op; i < x->x.options.end_op && rc == 0; i++) rc = lower_op(x, i, e);
+    for (int i = x->x.options.first_op; i < x->x.options.end_op && rc == 0; i++) {
+        if (nn_exec_runs(&x->x.options, i)) rc = lower_op(x, i, e);
+    }
     if (rc == 0) rc = lower_biases(x, e);
     if (rc == 0) rc = join_products(x, e);
     if (rc == 0) lay_out(x);

@@ -55,7 +55,9 @@ size_t cuda_packed_turned(const cuda_exec *x) {
     int64_t        most = 0;
     for (int i = x->x.options.first_op; i < x->x.options.end_op; i++) {
         const nn_op *op = &t->ops[i];
-        if ((op->kind != NN_OP_ATTN && op->kind != NN_OP_LATENT_ATTN) || !x->layers[op->layer].is_packed) continue;
+        if (!nn_exec_runs(&x->x.options, i) || (op->kind != NN_OP_ATTN && op->kind != NN_OP_LATENT_ATTN) ||
+            !x->layers[op->layer].is_packed)
+            continue;
         int64_t dims = op->kind == NN_OP_LATENT_ATTN ? op->u.attn.dim_k + op->u.attn.dim_v : op->u.attn.dim_k;
         if (dims * op->u.attn.n_head > most) most = dims * op->u.attn.n_head;
     }

@@ -1,33 +1,54 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A model on two devices, for one that is larger than a GPU's memory: its last layers and the head on the GPU, the table of
- * embeddings and the first layers on the CPU.
+ * A model on two devices, for one that is larger than a GPU's memory. Two executors have a part of the tape's ops each:
  *
- * Two executors have a part of the tape each. A step runs the first, carries what crosses over, and starts the second.
- * Pages and slots have a part on either side: in host memory the CPU's bytes stand first. The device's id is that of the
- * other device and a number of layers, "cuda:0/20"; a model with fewer layers than that (one that drafts) is on the
- * other device as a whole.
+ *     cuda:0/20          the last 20 layers and the head are on cuda:0, the table of embeddings and the first layers on the CPU
+ *     cuda:0/experts:8   experts are on the CPU but for those of the last 8 mixtures, and the table; all else is on cuda:0
+ *
+ * A model with fewer layers than that (one that drafts, say) is on the other device as a whole.
+ *
+ * Ops of one side that follow each other are a segment. A step goes from segment to segment and carries over what the next
+ * one reads and its side does not have. Pages and slots have a part on either side: in host memory the CPU's bytes stand
+ * first.
  */
 #ifndef BACKEND_PAIR_H
 #define BACKEND_PAIR_H
 
 #include "nn/backend.h"
-#include "nn/cut.h"
 
-enum { PAIR_CPU, PAIR_OTHER, PAIR_PARTS, PAIR_TICKETS = 256 };
+enum { PAIR_CPU, PAIR_OTHER, PAIR_SIDES, PAIR_TICKETS = 256 };
+
+/* What an id says. */
+typedef struct pair_place {
+    const nn_backend *backend[PAIR_SIDES];
+    nn_device         device[PAIR_SIDES];
+    int               n;
+    bool              experts; /* n counts mixtures, not layers */
+} pair_place;
+
+typedef struct pair_segment {
+    int     side, first, end; /* ops */
+    nn_buf *needs;            /* [n_needs]: what the other side has made for it */
+    int     n_needs;
+} pair_segment;
 
 /* Work that was started on both sides; a ticket of 0 means none there. */
 typedef struct pair_ticket {
-    nn_ticket mine, of[PAIR_PARTS];
+    nn_ticket mine, of[PAIR_SIDES];
 } pair_ticket;
 
 typedef struct pair_exec {
-    nn_exec               x;
-    arena                 mem;
-    nn_exec              *part[PAIR_PARTS]; /* the first is NULL where the other device has everything */
-    nn_cut                cut;
-    nn_rows              *entry;      /* [cut.n_cross]: what is carried over */
-    float               **carried;    /* and where it lies meanwhile */
+    nn_exec       x;
+    arena         mem;
+    nn_exec      *part[PAIR_SIDES]; /* NULL where all ops are the other's */
+    uint8_t      *side;             /* [n_ops] */
+    bool         *ops[PAIR_SIDES];  /* [n_ops]: the same for each of them */
+    pair_segment *segments;
+    int           n_segments;
+    float        *carried; /* what is on its way */
+    nn_rows      *entry;   /* for the last segment, where it is started and not waited for */
+    bool          starts;  /* it is: its side has no other one */
+
     nn_batch              batch;      /* of begin */
     int                   ran;        /* op by op: behind the last one */
     nn_ticket             last, step; /* given out; of the step under way, 0: none */
@@ -36,6 +57,11 @@ typedef struct pair_exec {
     int                   cap_moves;
     const nn_adapter_set *sets[NN_MAX_SETS + 1];
 } pair_exec;
+
+int    pair_plan(pair_exec *x, const pair_place *p, err *e); /* sides, segments and what they need */
+size_t pair_carried_bytes(const pair_exec *x);               /* the most that is on its way at once */
+/* Which side has what was made of a buffer by the ops in front of `end`. */
+int pair_side_of(const pair_exec *x, nn_buf b, int end);
 
 int pair_submit(nn_exec *base, const nn_batch *b, nn_ticket *step, err *e);
 int pair_wait(nn_exec *base, nn_ticket ticket, err *e);

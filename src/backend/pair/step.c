@@ -6,17 +6,13 @@
 
 #include <stdlib.h>
 
-static nn_exec *last_part(const pair_exec *x) { return x->part[x->part[PAIR_OTHER] ? PAIR_OTHER : PAIR_CPU]; }
-
-static bool has_both(const pair_exec *x) { return x->part[PAIR_CPU] && x->part[PAIR_OTHER]; }
-
 /* --- tickets ------------------------------------------------------------------------------------------------------- */
 
 static int wait_parts(pair_exec *x, pair_ticket *t, err *e) {
     pair_ticket of = *t;
     int         rc = 0;
     *t = (pair_ticket){ 0 };
-    for (int k = 0; k < PAIR_PARTS; k++) { /* both, whatever the first says */
+    for (int k = 0; k < PAIR_SIDES; k++) { /* both, whatever the first says */
         int one = of.of[k] ? x->part[k]->backend->wait(x->part[k], of.of[k], rc ? NULL : e) : 0;
         if (rc == 0) rc = one;
     }
@@ -24,7 +20,7 @@ static int wait_parts(pair_exec *x, pair_ticket *t, err *e) {
 }
 
 /* There are never that many at once; if there were, the oldest would be over before this one is given out. */
-static int give_ticket(pair_exec *x, const nn_ticket of[PAIR_PARTS], nn_ticket *out, err *e) {
+static int give_ticket(pair_exec *x, const nn_ticket of[PAIR_SIDES], nn_ticket *out, err *e) {
     pair_ticket *t = &x->tickets[(x->last + 1) % PAIR_TICKETS];
     int          rc = t->mine ? wait_parts(x, t, e) : 0;
     *t = (pair_ticket){ ++x->last, { of[PAIR_CPU], of[PAIR_OTHER] } };
@@ -43,47 +39,68 @@ int pair_wait(nn_exec *base, nn_ticket ticket, err *e) {
 
 /* --- steps --------------------------------------------------------------------------------------------------------- */
 
-/* What the first part has left, for the second. */
-static int take_over(pair_exec *x, err *e) {
-    nn_exec *from = x->part[PAIR_CPU];
-    int      rc = 0;
-    for (int i = 0; i < x->cut.n_cross && rc == 0; i++)
-        rc = from->backend->read(from, x->cut.cross[i], x->carried[i], e);
+/* What a segment reads and the other side has, one behind the other in `carried`. entry: NULL, or a list of it. */
+static int take_over(pair_exec *x, const pair_segment *s, const nn_batch *b, nn_rows *entry, err *e) {
+    const nn_tape *t = x->x.model->tape;
+    nn_exec       *from = x->part[!s->side], *to = x->part[s->side];
+    float         *at = x->carried;
+    int            rc = 0;
+    for (int i = 0; i < s->n_needs && rc == 0; i++) {
+        nn_buf buf = s->needs[i];
+        rc = from->backend->read(from, buf, at, e);
+        if (rc == 0 && !entry) rc = to->backend->write(to, buf, at, e);
+        if (entry) entry[i] = (nn_rows){ buf, at };
+        at += nn_batch_rows(b, t, buf) * t->bufs[buf].width;
+    }
     return rc;
 }
 
-/* The first part is computed here; the second may still be under way. */
-static int start(pair_exec *x, const nn_batch *b, nn_ticket of[PAIR_PARTS], err *e) {
-    nn_exec *first = x->part[PAIR_CPU], *second = x->part[PAIR_OTHER];
-    nn_batch rest = *b;
-    if (!has_both(x)) return last_part(x)->backend->submit(last_part(x), b, &of[second ? PAIR_OTHER : PAIR_CPU], e);
-    int rc = nn_exec_step(first, b, e);
-    if (rc == 0) rc = take_over(x, e);
-    rest.entry = x->entry;
-    rest.n_entry = x->cut.n_cross;
-    return rc < 0 ? rc : second->backend->submit(second, &rest, &of[PAIR_OTHER], e);
+/* One behind the other; the last one is only started where its side has no other. */
+static int run_segments(pair_exec *x, const nn_batch *b, nn_ticket of[PAIR_SIDES], err *e) {
+    bool begun[PAIR_SIDES] = { false };
+    int  rc = 0;
+    for (int i = 0; i < x->n_segments && rc == 0; i++) {
+        const pair_segment *s = &x->segments[i];
+        nn_exec            *p = x->part[s->side];
+        if (x->starts && i == x->n_segments - 1) {
+            nn_batch rest = *b;
+            rc = take_over(x, s, b, x->entry, e);
+            if (s->n_needs) {
+                rest.entry = x->entry;
+                rest.n_entry = s->n_needs;
+            }
+            return rc < 0 ? rc : p->backend->submit(p, &rest, &of[s->side], e);
+        }
+        if (!begun[s->side]) rc = p->backend->begin(p, b, e);
+        begun[s->side] = true;
+        if (rc == 0) rc = take_over(x, s, b, NULL, e);
+        if (rc == 0) rc = p->backend->run(p, s->first, s->end, e);
+    }
+    return rc;
 }
 
 int pair_submit(nn_exec *base, const nn_batch *b, nn_ticket *step, err *e) {
     pair_exec *x = (pair_exec *)base;
-    nn_ticket  of[PAIR_PARTS] = { 0 };
+    nn_ticket  of[PAIR_SIDES] = { 0 };
     int        rc = nn_exec_check(base, b, e);
     if (rc == 0 && x->step) rc = err_set(e, ERR_ARG, "a step is under way");
-    if (rc == 0) rc = start(x, b, of, e);
+    if (rc == 0) rc = run_segments(x, b, of, e);
     if (rc == 0) rc = give_ticket(x, of, step, e);
     if (rc == 0) x->step = *step;
     return rc;
 }
 
 int pair_fetch(nn_exec *base, nn_fetch_what what, int64_t first, int64_t n, float *to, err *e) {
-    nn_exec *p = last_part((pair_exec *)base);
+    pair_exec *x = (pair_exec *)base;
+    nn_exec   *p = x->part[pair_side_of(x, nn_fetch_buf(base->model->tape, what), base->options.end_op)];
     return p->backend->fetch(p, what, first, n, to, e);
 }
 
-/* The host samples where the second device does not. */
+/* By the other device where it was given a step of its own; else the host samples. */
 int pair_sample(nn_exec *base, const int32_t *out_rows, const sampling_row *rows, int n, sampling_result *out, err *e) {
-    nn_exec *p = last_part((pair_exec *)base);
-    if (p->backend->sample) return p->backend->sample(p, out_rows, rows, n, out, e);
+    pair_exec *x = (pair_exec *)base;
+    nn_exec   *p = x->part[x->segments[x->n_segments - 1].side];
+    if (x->starts && p->backend->sample) return p->backend->sample(p, out_rows, rows, n, out, e);
     for (int i = 0; i < n; i++) out[i] = (sampling_result){ .token = SAMPLING_LEFT };
     return 0;
 }
@@ -119,7 +136,7 @@ int pair_move(nn_exec *base, const nn_move *moves, int n, nn_ticket *ticket, err
     pair_ticket t = { 0 };
     int         rc = nn_exec_check_moves(base, moves, n, e);
     if (rc == 0 && !make_room(x, n)) rc = err_set_nomem(e);
-    for (int k = 0; k < PAIR_PARTS && rc == 0; k++) {
+    for (int k = 0; k < PAIR_SIDES && rc == 0; k++) {
         if (x->part[k]) rc = move_part(x, k, moves, n, &t.of[k], e);
     }
     if (rc == 0) return give_ticket(x, t.of, ticket, e);
@@ -134,54 +151,36 @@ int pair_begin(nn_exec *base, const nn_batch *b, err *e) {
     int        rc = 0;
     x->batch = *b;
     x->ran = base->options.first_op;
-    for (int k = 0; k < PAIR_PARTS && rc == 0; k++) {
+    for (int k = 0; k < PAIR_SIDES && rc == 0; k++) {
         if (x->part[k]) rc = x->part[k]->backend->begin(x->part[k], b, e);
     }
     return rc;
 }
 
-static int carry(pair_exec *x, err *e) {
-    nn_exec *to = x->part[PAIR_OTHER];
-    int      rc = take_over(x, e);
-    for (int i = 0; i < x->cut.n_cross && rc == 0; i++) rc = to->backend->write(to, x->cut.cross[i], x->carried[i], e);
-    return rc;
-}
-
 int pair_run(nn_exec *base, int first_op, int end_op, err *e) {
     pair_exec *x = (pair_exec *)base;
-    nn_exec   *first = x->part[PAIR_CPU], *second = x->part[PAIR_OTHER];
-    int        at = !first ? first_op : !second ? end_op : x->cut.at, rc = 0;
-    if (first_op < at) rc = first->backend->run(first, first_op, end_op < at ? end_op : at, e);
-    if (rc == 0 && end_op > at) {
-        if (has_both(x) && first_op <= at) rc = carry(x, e);
-        if (rc == 0) rc = second->backend->run(second, first_op > at ? first_op : at, end_op, e);
+    int        rc = 0;
+    for (int i = 0; i < x->n_segments && rc == 0; i++) {
+        const pair_segment *s = &x->segments[i];
+        int                 first = first_op > s->first ? first_op : s->first, end = end_op < s->end ? end_op : s->end;
+        if (first >= end) continue;
+        if (first == s->first) rc = take_over(x, s, &x->batch, NULL, e);
+        if (rc == 0) rc = x->part[s->side]->backend->run(x->part[s->side], first, end, e);
     }
     x->ran = end_op;
     return rc;
 }
 
-/* Whether the second part has a buffer: it was carried over, or made there. */
-static bool is_second(const pair_exec *x, nn_buf b) {
-    if (!has_both(x) || x->ran <= x->cut.at) return !x->part[PAIR_CPU];
-    for (int i = 0; i < x->cut.n_cross; i++) {
-        if (x->cut.cross[i] == b) return true;
-    }
-    for (int i = x->cut.at; i < x->ran; i++) {
-        if (x->x.model->tape->ops[i].out == b) return true;
-    }
-    return false;
-}
-
 int pair_read(nn_exec *base, nn_buf b, float *to, err *e) {
     pair_exec *x = (pair_exec *)base;
-    nn_exec   *p = x->part[is_second(x, b) ? PAIR_OTHER : PAIR_CPU];
+    nn_exec   *p = x->part[pair_side_of(x, b, x->ran)];
     return p->backend->read(p, b, to, e);
 }
 
 int pair_write(nn_exec *base, nn_buf b, const float *from, err *e) {
     pair_exec *x = (pair_exec *)base;
     int        rc = 0;
-    for (int k = 0; k < PAIR_PARTS && rc == 0; k++) {
+    for (int k = 0; k < PAIR_SIDES && rc == 0; k++) {
         if (x->part[k]) rc = x->part[k]->backend->write(x->part[k], b, from, e);
     }
     return rc;

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "nn/cut.h"
+#include "nn/divide.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+/* --- between layers ------------------------------------------------------------------------------------------------ */
 
 typedef struct span {
     int first, last; /* ops; first > last: none */
@@ -30,8 +33,6 @@ static bool survey_open(survey *v, const nn_tape *t) {
         meet(&v->bufs[op->out], i);
         for (int k = 0; k < NN_MAX_IN; k++) meet(&v->bufs[op->in[k]], i);
     }
-    const nn_buf fetched[3] = { t->hidden, t->logits, t->inner };
-    for (int k = 0; k < 3; k++) meet(&v->bufs[fetched[k]], t->n_ops);
     return true;
 }
 
@@ -47,12 +48,10 @@ static bool is_allowed(const survey *v, int at) {
     return true;
 }
 
-static bool crosses(const survey *v, int at, nn_buf b) { return v->bufs[b].first < at && v->bufs[b].last >= at; }
-
 static int64_t floats_across(const survey *v, int at) {
     int64_t sum = 0;
     for (nn_buf b = 1; b < v->t->n_bufs; b++) {
-        if (crosses(v, at, b)) sum += v->t->bufs[b].width * v->t->bufs[b].mult;
+        if (v->bufs[b].first < at && v->bufs[b].last >= at) sum += v->t->bufs[b].width * v->t->bufs[b].mult;
     }
     return sum;
 }
@@ -72,21 +71,43 @@ static int best_cut(const survey *v, int layer) {
     return best;
 }
 
-int nn_cut_before_layer(nn_cut *out, const nn_tape *t, int layer, arena *mem, err *e) {
+int nn_divide_layers(const nn_tape *t, int n, uint8_t *side, err *e) {
     survey v;
-    int    rc = 0;
-    *out = (nn_cut){ .layer = layer };
-    if (!survey_open(&v, t)) rc = err_set_nomem(e);
-    while (rc == 0 && out->layer < t->n_layer && !(out->at = best_cut(&v, out->layer))) out->layer++;
-    if (rc == 0 && out->layer == t->n_layer)
-        rc = err_set(e, ERR_UNSUPPORTED,
-                     "this model cannot be divided at or behind layer %d of %d: later layers read "
-                     "what earlier ones stored",
-                     layer, t->n_layer);
-    if (rc == 0 && !(out->cross = arena_calloc(mem, (size_t)t->n_bufs, sizeof *out->cross))) rc = err_set_nomem(e);
-    for (nn_buf b = 1; b < t->n_bufs && rc == 0; b++) {
-        if (crosses(&v, out->at, b)) out->cross[out->n_cross++] = b;
-    }
+    int    rc = survey_open(&v, t) ? 0 : err_set_nomem(e), at = 0;
+    for (int layer = t->n_layer - n; rc == 0 && layer < t->n_layer && !at; layer++) at = best_cut(&v, layer);
+    if (rc == 0 && !at)
+        rc = err_set(e, ERR_UNSUPPORTED, "the last %d of %d layers cannot be apart: they read what earlier ones stored",
+                     n, t->n_layer);
+    for (int i = 0; i < t->n_ops && rc == 0; i++) side[i] = i >= at;
     survey_close(&v);
     return rc;
+}
+
+/* --- experts ------------------------------------------------------------------------------------------------------- */
+
+/* The ops behind a choice of experts, from the first product to the sum; false: there are no more. */
+static bool next_mixture(const nn_tape *t, int from, span *out) {
+    out->first = from;
+    while (out->first < t->n_ops && t->ops[out->first].kind != NN_OP_EXPERTS) out->first++;
+    out->last = out->first;
+    while (out->last < t->n_ops && t->ops[out->last].kind != NN_OP_COMBINE) out->last++;
+    return out->last < t->n_ops;
+}
+
+int nn_mixtures(const nn_tape *t) {
+    span at;
+    int  n = 0;
+    for (int from = 0; next_mixture(t, from, &at); from = at.last + 1) n++;
+    return n;
+}
+
+int nn_divide_experts(const nn_tape *t, int n, uint8_t *side, err *e) {
+    int  first = nn_mixtures(t) - n;
+    span at;
+    if (nn_mixtures(t) == 0) return err_set(e, ERR_UNSUPPORTED, "this model has no experts");
+    memset(side, 1, (size_t)t->n_ops);
+    for (int i = 0, from = 0; i < first && next_mixture(t, from, &at); i++, from = at.last + 1)
+        memset(side + at.first, 0, (size_t)(at.last + 1 - at.first));
+    for (int i = 0; i < t->n_ops && t->ops[i].kind <= NN_OP_EMBED_SEG; i++) side[i] = 0;
+    return 0;
 }
