@@ -11,6 +11,8 @@
     { "threads", CLI_INT, "N", "number of compute threads; 0: one per core (0)", 't' }
 #define CLI_DEVICE_OPTION                                                                                              \
     { "device", CLI_STRING, "ID", "cpu, cuda:0 ...; auto: a GPU, else the CPU (auto)", 0 }
+#define CLI_GPU_LAYERS_OPTION                                                                                          \
+    { "gpu-layers", CLI_STRING, "N", "layers on the GPU; experts:N: its experts (auto)", 0 }
 /* Commands name the option differently; what it takes is the same. */
 #define CLI_KV_OPTION(NAME)                                                                                            \
     { NAME, CLI_STRING, "TYPE", "how keys and values are stored: f16 (default), q8_0, q4_0, tq4, ...", 0 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/settings.h"
 
+#include "backend/backend.h"
 #include "base/file.h"
 #include "cli/models/catalogue.h"
 #include "cli/models/models.h"
@@ -225,7 +226,33 @@ void settings_deinit(settings *s) {
     memset(s, 0, sizeof *s);
 }
 
-int settings_engine(const settings *s, runtime_options *out, err *e) {
+/* One name for both settings: "cuda:0/20". */
+static int device_of(settings *s, const char **out, err *e) {
+    const char *device = config_text(&s->server, "scheduler.device"),
+               *layers = config_text(&s->server, "scheduler.gpu_layers");
+    char one[64];
+    bool experts;
+    int  n;
+    *out = device;
+    if (strcmp(layers, "auto") == 0) return backend_pair_id(device, one, &n, &experts, e);
+    if (strcmp(layers, "0") == 0) {
+        *out = "cpu";
+        return 0;
+    }
+    if (strcmp(device, "cpu") == 0) return err_set(e, ERR_ARG, "gpu_layers: %s with the device cpu", layers);
+    if (strchr(device, '/')) return err_set(e, ERR_ARG, "gpu_layers: the device %s says it already", device);
+    size_t room = strlen(device) + strlen(layers) + 2;
+    char  *both = arena_alloc(&s->mem, room);
+    if (!both) return err_set_nomem(e);
+    snprintf(both, room, "%s/%s", device, layers);
+    *out = both;
+    int rc = backend_pair_id(both, one, &n, &experts, NULL);
+    return rc == 0 ? 0
+                   : err_set(e, ERR_ARG, "gpu_layers: '%.40s' is neither auto nor a number of layers nor experts:N",
+                             layers);
+}
+
+int settings_engine(settings *s, runtime_options *out, err *e) {
     const config_values *v = &s->server;
     engine_options      *g = &out->engine;
     g->n_ctx = (int)config_int(v, "models.context");
@@ -237,7 +264,6 @@ int settings_engine(const settings *s, runtime_options *out, err *e) {
     g->target_step_ms = (int)config_int(v, "scheduler.latency_target_ms");
     g->n_threads = (int)config_int(v, "scheduler.threads");
     g->draft_max = (int)config_int(v, "speculative.max");
-    g->device = config_text(v, "scheduler.device");
     g->no_prefix_cache = !config_bool(v, "kv_cache.prefix_cache");
     g->host_cache_bytes = (size_t)config_int(v, "kv_cache.host_bytes");
     g->disk_cache_dir = config_text(v, "kv_cache.disk_dir");
@@ -245,7 +271,8 @@ int settings_engine(const settings *s, runtime_options *out, err *e) {
     out->max_preparing = (int)config_int(v, "scheduler.max_preparing");
     out->grammar_bytes = (size_t)config_int(v, "scheduler.grammar_bytes");
     g->precise_layers = (int)config_int(v, "kv_cache.precise_layers");
-    int rc = runtime_speculate(config_text(v, "speculative.type"), &g->speculate, e);
+    int rc = device_of(s, &g->device, e);
+    if (rc == 0) rc = runtime_speculate(config_text(v, "speculative.type"), &g->speculate, e);
     if (rc < 0) return rc;
     return runtime_cache_types(config_text(v, "kv_cache.type"), config_text(v, "kv_cache.type_k"),
                                config_text(v, "kv_cache.type_v"), g, e);

@@ -51,6 +51,6 @@ int  settings_model(const settings *s, const cli_args *a, const char *name, cons
 void model_settings_deinit(model_settings *m); /* accepts a zeroed one */
 
 /* Engine options that every model gets; texts are borrowed from s. */
-int settings_engine(const settings *s, runtime_options *out, err *e);
+int settings_engine(settings *s, runtime_options *out, err *e);
 
 #endif

@@ -221,6 +221,14 @@ static const config_key keys[] = {
       .help = "device to compute on: cpu or a GPU such as cuda:0; auto: a GPU, else the CPU",
       .env = "HEARTH_DEVICE",
       .flag = "device" },
+    { .path = "scheduler.gpu_layers",
+      .type = CONFIG_TEXT,
+      .dflt = "auto",
+      .help =
+          "how much of a model is on the GPU, the rest on the CPU: a number of layers, or experts:N for all but the "
+          "experts of all layers save N; auto: as much as fits",
+      .env = "HEARTH_GPU_LAYERS",
+      .flag = "gpu-layers" },
     { .path = "scheduler.grammar_bytes",
       .type = CONFIG_BYTES,
       .min = 1 * MIB,

@@ -261,8 +261,9 @@ typedef struct engine_memory {
     size_t page_bytes;     /* and in the layers that see all of them */
     size_t window_bytes;   /* of one full sequence in the layers with a window */
     size_t slot_bytes;     /* of one sequence's fixed states */
+    size_t beside_bytes;   /* of pages, device_bytes and weights: what does not lie in the machine's own memory */
+    size_t mapped_bytes;   /* of a model on two devices: weights that are read where the file is mapped */
     char   device[64];
-    bool   shares_memory; /* the device's memory is the host's: all of this counts there */
 } engine_memory;
 int engine_measure(engine_memory *out, const nn_model *m, const engine_options *o, err *e);
 

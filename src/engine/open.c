@@ -212,6 +212,11 @@ static void bound_context(engine *g, const nn_memory *m) {
     g->n_ctx = o->n_ctx;
 }
 
+/* What of an executor does not lie in the machine's own memory. */
+static size_t beside(const nn_memory *m, nn_device_kind kind) {
+    return kind == NN_DEVICE_GPU ? m->pages_bytes + m->heap_bytes + m->weights_bytes : m->beside_bytes;
+}
+
 /* And what they take beside them. */
 static int measure_drafts(engine_memory *out, const engine *g, int n_pages, err *e) {
     nn_memory m;
@@ -226,6 +231,8 @@ static int measure_drafts(engine_memory *out, const engine *g, int n_pages, err 
         out->pages_bytes += m.pages_bytes;
         out->device_bytes += m.heap_bytes;
         out->weights_bytes += m.weights_bytes;
+        out->beside_bytes += beside(&m, g->device.kind);
+        out->mapped_bytes += m.mapped_bytes;
         out->heap_bytes += all[i].own_bytes;
     }
     return rc;
@@ -283,7 +290,8 @@ int engine_measure(engine_memory *out, const nn_model *m, const engine_options *
         out->weights_bytes = x.weights_bytes;
         out->heap_bytes = own_bytes(&g, &o.limits, groups.n);
         snprintf(out->device, sizeof out->device, "%s", g.device.id);
-        out->shares_memory = g.device.kind != NN_DEVICE_GPU;
+        out->beside_bytes = beside(&x, g.device.kind);
+        out->mapped_bytes = x.mapped_bytes;
     }
     arena_deinit(&mem);
     if (rc == 0) rc = measure_drafts(out, &g, o.limits.n_pages, e);

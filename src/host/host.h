@@ -101,6 +101,7 @@ typedef struct host_model {
     double        load_seconds;  /* so far, or that the last load took */
     uint64_t      need_bytes;    /* what it counts for in the budgets of all devices; 0: not known yet */
     device_memory need;          /* the same by device */
+    char          device[64];    /* where it computes; "cuda:0/20": the CPU, too */
     int           pid;           /* of its worker; 0: none */
     bool          quarantined;
     int           crashes; /* of its workers since the host was opened */

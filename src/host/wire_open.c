@@ -118,9 +118,12 @@ static const wire_field need_fields[] = {
     WIRE_UINT64(need, scratch_bytes, "scratch"),
     WIRE_UINT64(need, other_bytes, "other"),
     WIRE_STRUCT(need, bytes, memory_table),
-    WIRE_UNSENT(need, device), /* the worker chose it, and says what the host must know */
+    WIRE_CHARS(need, device, "device"),
+    WIRE_UNSENT(need, memory), /* the worker chose it, and says what the host must know */
     WIRE_UNSENT(need, device_limit),
     WIRE_UNSENT(need, left),
+    WIRE_UNSENT(need, n_layer),
+    WIRE_UNSENT(need, n_mixtures),
     WIRE_UNSENT(need, cache_room),
     WIRE_UINT64(need, token_bytes, "token"),
     WIRE_UINT64(need, token_products, "token"),

@@ -6,6 +6,7 @@
 #include "base/num.h"
 #include "kernels/cpu.h"
 #include "models/list.h"
+#include "nn/divide.h"
 #include "runtime/draft.h"
 #include "runtime/runtime.h"
 #include "tensor/mat.h"
@@ -14,6 +15,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* An opened tokenizer was measured to take 110 to 130 bytes per entry of vocabularies of 50,000 to 100,000, the process
  * without a model 10 MB; these are with some headroom. */
@@ -45,6 +47,15 @@ static bool measure_senses(uint64_t *bytes, uint64_t *on_device, const model_fil
     return sees;
 }
 
+/* The device whose memory is meant: of a model on two devices the other one's. */
+static void memory_of(const char *device, char out[64]) {
+    bool experts;
+    int  n;
+    (void)backend_pair_id(device, out, &n, &experts, NULL);
+}
+
+static bool is_pair(const char *device) { return strchr(device, '/') != NULL; }
+
 static void fill(need *out, const engine_memory *m, const nn_model *model, const model_file *f, const engine_options *o,
                  uint64_t eyes, uint64_t eyes_on_device) {
     out->n_ctx = m->n_ctx;
@@ -56,13 +67,15 @@ static void fill(need *out, const engine_memory *m, const nn_model *model, const
     out->scratch_bytes = (uint64_t)m->device_bytes + m->heap_bytes + model->mem.used_bytes;
     out->other_bytes = FIXED_BYTES + (uint64_t)num_max(model->dims->n_vocab, 0) * VOCAB_ENTRY_BYTES + eyes;
     /* What a device with memory of its own holds does not count here, weights that it copied neither. */
-    uint64_t device =
-        m->shares_memory ? 0 : (uint64_t)m->pages_bytes + m->device_bytes + m->weights_bytes + eyes_on_device;
+    uint64_t device = (uint64_t)m->beside_bytes + eyes_on_device;
     uint64_t all = out->cache_bytes + out->scratch_bytes + out->other_bytes + m->weights_bytes;
-    uint64_t mapped = m->weights_bytes ? 0 : out->weights_bytes;
     snprintf(out->device, sizeof out->device, "%s", m->device);
+    memory_of(m->device, out->memory);
+    uint64_t mapped = is_pair(m->device) ? m->mapped_bytes : m->weights_bytes ? 0 : out->weights_bytes;
     (void)device_memory_set(&out->bytes, NEED_CPU, mapped + all - device);
-    if (device) (void)device_memory_set(&out->bytes, m->device, device + CONTEXT_BYTES);
+    if (device) (void)device_memory_set(&out->bytes, out->memory, device + CONTEXT_BYTES);
+    out->n_layer = model->tape->n_layer;
+    out->n_mixtures = nn_mixtures(model->tape);
 }
 
 /* Every matrix that the tape reads for one token; of a mixture the experts that are used. */
@@ -85,11 +98,14 @@ size_t need_cache_room(const model_file *f, const char *device) {
     const nn_backend *backend;
     nn_device         d;
     err               e;
-    uint64_t          free_bytes = machine_memory_available(NULL);
-    if (backend_find(device, &backend, &d, &e) == 0 && d.kind == NN_DEVICE_GPU) free_bytes = d.total_bytes;
+    uint64_t          free_bytes = machine_memory_available(NULL), most = UINT64_MAX;
+    int               rc = backend_find(device, &backend, &d, &e);
+    if (rc == 0 && d.kind == NN_DEVICE_GPU) free_bytes = d.total_bytes;
+    if (rc == 0 && d.kind == NN_DEVICE_PAIR) most = d.total_bytes / 4; /* pages lie with their layers */
     uint64_t usable = free_bytes / 10 * 7, weights = model_file_bytes(f);
     uint64_t beside = usable > weights ? (usable - weights) / 2 : 0;
-    return (size_t)num_min((int64_t)(free_bytes / 4), (int64_t)beside);
+    uint64_t room = beside < free_bytes / 4 ? beside : free_bytes / 4;
+    return (size_t)(room < most ? room : most);
 }
 
 /* Who drafts beside the model, and what their own files and tables take. */
@@ -126,6 +142,7 @@ int need_suits(const char *device, const nn_model *m, bool eyes, bool adapters, 
     return 0;
 }
 
+/* What models may take of a device's memory. */
 static uint64_t limit_of(const char *device) {
     const nn_backend *backend;
     nn_device         d;
@@ -139,6 +156,15 @@ typedef struct asked {
     bool        adapters;
     int         n_sequences;
 } asked;
+
+/* A model that is not larger than the part that was asked for is on one device: `one`, if that is so. */
+static const char *simplest(const char *device, const nn_model *m, char one[64]) {
+    bool experts;
+    int  n;
+    if (!device || !is_pair(device) || backend_pair_id(device, one, &n, &experts, NULL) < 0) return device;
+    int most = experts ? nn_mixtures(m->tape) : m->tape->n_layer;
+    return n > most || most == 0 ? one : device;
+}
 
 /* On the device that the options name or prefer. */
 static int measure(need *out, const model_file *f, const engine_options *options, const asked *ask, err *e) {
@@ -154,8 +180,10 @@ static int measure(need *out, const model_file *f, const engine_options *options
     if (o.max_seqs < n_sequences) o.max_seqs = n_sequences;
     int rc = nn_model_open(&model, f, models_list, &mo, e);
     if (rc < 0) return rc;
+    char     one[64];
     uint64_t eyes_bytes, eyes_on_device;
-    bool     eyes = measure_senses(&eyes_bytes, &eyes_on_device, f, model, ask->mmproj, &o);
+    o.device = simplest(o.device, model, one);
+    bool eyes = measure_senses(&eyes_bytes, &eyes_on_device, f, model, ask->mmproj, &o);
     rc = need_suits(o.device, model, eyes, ask->adapters, e);
     if (rc == 0) rc = draft_files_open(&d, model, ask->draft, o.speculate, e);
     o.draft_model = d.model;
@@ -176,7 +204,7 @@ static int measure(need *out, const model_file *f, const engine_options *options
         count_token(out, model);
         out->n_sequences = n_sequences > 0 ? n_sequences : m.full_sequences;
         out->cache_room = o.cache_room;
-        out->device_limit = limit_of(out->device);
+        out->device_limit = limit_of(out->memory);
         if (add_drafts(out, &d) < 0) rc = err_set_nomem(e);
     }
     draft_files_close(&d);
@@ -185,29 +213,109 @@ static int measure(need *out, const model_file *f, const engine_options *options
 }
 
 static bool lacks_room(const need *n) {
-    return n->device_limit && device_memory_on(&n->bytes, n->device) > n->device_limit;
+    return n->device_limit && device_memory_on(&n->bytes, n->memory) > n->device_limit;
 }
 
 /* The sentence about a device that could not even hold it alone. */
 static int too_large(const need *n, err *e) {
     const double gib = 1024.0 * 1024 * 1024;
-    uint64_t     bytes = device_memory_on(&n->bytes, n->device);
+    uint64_t     bytes = device_memory_on(&n->bytes, n->memory);
     return err_set(e, ERR_NOMEM, "it needs %.2f GiB of the memory of %s, where models may take %.2f GiB",
-                   (double)bytes / gib, n->device, (double)n->device_limit / gib);
+                   (double)bytes / gib, n->memory, (double)n->device_limit / gib);
+}
+
+/* Ways to divide a model: with n of its layers, or with the experts of n of them, on a GPU. */
+typedef struct division {
+    const char *gpu;
+    bool        experts;
+    int         least, most;
+} division;
+
+static void describe(need *n, const division *d, int there) {
+    if (there == d->most)
+        snprintf(n->left, sizeof n->left, "all layers are on %s, the table of embeddings is on the CPU", d->gpu);
+    else if (d->experts)
+        snprintf(n->left, sizeof n->left, "experts of %d of %d layers are on %s, those of the others on the CPU", there,
+                 d->most, d->gpu);
+    else
+        snprintf(n->left, sizeof n->left, "%d of %d layers are on %s, the others on the CPU", there, d->most, d->gpu);
+}
+
+/* The largest part that a GPU has room for; false: not even the smallest. */
+static bool most_that_fits(need *out, const division *d, const model_file *f, const engine_options *options,
+                           const asked *ask) {
+    engine_options o = *options;
+    char           device[64];
+    int            low = d->least - 1, high = d->most;
+    while (low < high) {
+        int  middle = low + (high - low + 1) / 2;
+        need n;
+        snprintf(device, sizeof device, d->experts ? "%.40s/experts:%d" : "%.40s/%d", d->gpu, middle);
+        o.device = device;
+        if (measure(&n, f, &o, ask, NULL) == 0 && !lacks_room(&n)) {
+            low = middle;
+            *out = n;
+        } else {
+            high = middle - 1;
+        }
+    }
+    if (low >= d->least) describe(out, d, low);
+    return low >= d->least;
+}
+
+/* A model that is too large for a GPU: as much of it there as fits. All but experts is worth most: it is read for every
+ * token, and few experts are. */
+static bool divide(need *out, const model_file *f, const engine_options *o, const asked *ask) {
+    const need     whole = *out;
+    const division ways[] = { { whole.memory, true, 0, whole.n_mixtures }, { whole.memory, false, 1, whole.n_layer } };
+    for (int i = whole.n_mixtures == 0; i < 2; i++) {
+        if (most_that_fits(out, &ways[i], f, o, ask)) return true;
+    }
+    *out = whole;
+    return false;
+}
+
+bool need_smaller(const need *n, char device[64]) {
+    char gpu[64];
+    bool experts;
+    int  k;
+    if (!n->device_limit || backend_pair_id(n->device, gpu, &k, &experts, NULL) < 0) return false;
+    if (k < 0) {
+        experts = n->n_mixtures > 0;
+        k = experts ? n->n_mixtures : n->n_layer;
+    }
+    int less = k * 3 / 4;
+    if (experts && k == 0) {
+        experts = false;
+        less = n->n_layer / 2;
+    }
+    snprintf(device, 64, experts ? "%.40s/experts:%d" : "%.40s/%d", gpu, less);
+    return experts || (less > 0 && less >= n->n_layer / 8);
+}
+
+/* Why it is so, in front of what is. */
+static int explain(need *n, const err *why) {
+    char what[sizeof n->left];
+    snprintf(what, sizeof what, "%s", n->left);
+    snprintf(n->left, sizeof n->left, "%.200s; %.160s", why->msg, what);
+    return 0;
 }
 
 static int measure_somewhere(need *out, const model_file *f, const engine_options *options, const asked *ask, err *e) {
     engine_options o = *options;
     err            why = { 0 }, *to = e ? e : &why;
     int            rc = measure(out, f, &o, ask, to);
-    if (rc == 0 && backend_is_auto(o.device) && lacks_room(out)) rc = too_large(out, to);
+    if (rc == 0 && backend_is_auto(o.device) && lacks_room(out)) {
+        rc = too_large(out, to);
+        if (divide(out, f, options, ask)) return explain(out, to);
+    }
     if (rc == 0 || !need_may_leave(o.device, rc)) return rc;
     why = *to;
     o.device = NEED_CPU;
     o.cache_room = 0;
-    if ((rc = measure(out, f, &o, ask, to)) == 0)
-        snprintf(out->left, sizeof out->left, "%.*s", (int)sizeof out->left - 1, why.msg);
-    return rc;
+    if ((rc = measure(out, f, &o, ask, to)) < 0) return rc;
+    snprintf(out->left, sizeof out->left, "the model computes on the CPU");
+    return explain(out, &why);
 }
 
 int need_of_model(need *out, const model_file *f, const engine_options *o, int n_sequences, err *e) {
@@ -271,7 +379,9 @@ int need_check_device(const need *n, const char *path, const engine_options *o, 
     err what = { 0 };
     rc = too_large(n, &what);
     if (!context)
-        return err_set(e, rc, "%s; no context is short enough: --device cpu computes it in the machine's memory",
+        return err_set(e, rc,
+                       "%s; no context is short enough: --device auto puts as much there as fits and the rest on "
+                       "the CPU",
                        what.msg);
     return err_set(e, rc, "%s; a context of %d tokens would fit, and smaller pages (--kv) allow more", what.msg,
                    context);

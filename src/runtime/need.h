@@ -36,10 +36,13 @@ typedef struct need {
 
     device_memory bytes; /* what all of this takes on each device */
 
-    char     device[64];   /* that computes */
-    uint64_t device_limit; /* what models may take of its memory, a tenth is left alone; 0: it has none of its own */
-    char     left[256];    /* why it is not the preferred one; empty: it is, or somebody named one */
-    size_t   cache_room;   /* what the cache may take; for opening with the same */
+    char     device[64];   /* that computes; "cuda:0/20" where the CPU does, too (backend/pair/pair.h) */
+    char     memory[64];   /* the device in whose memory it lies: "cuda:0" */
+    uint64_t device_limit; /* what models may take of that, a tenth is left alone; 0: it is the machine's own */
+    char     left[384]; /* why it is not the preferred one alone, and what computes instead; empty: it is, or somebody
+                              named one */
+    int      n_layer, n_mixtures; /* layers, and how many of them have experts */
+    size_t   cache_room;          /* what the cache may take; for opening with the same */
 
     /* What one token costs: bytes of weights that are read, and multiplications with them. */
     uint64_t token_bytes, token_products;
@@ -57,12 +60,18 @@ int need_of_path(need *out, const char *path, const engine_options *o, int n_seq
 int need_of_settings(need *out, const char *path, const runtime_settings *s, const engine_options *o, err *e);
 
 /*
- * A model whose device nobody named computes on the CPU where the preferred one, a GPU, cannot take it. The functions
- * above do so by themselves, and say why in left; who opens a model asks these.
+ * A model whose device nobody named, and which is too large for the preferred one, a GPU, is divided: experts are left to
+ * the CPU first, as many as need be; of a model without experts, or where that is not enough, its first layers. What a GPU
+ * cannot take at all computes on the CPU. The functions above do so by themselves, and say why in left; who opens a model
+ * asks these.
  */
 bool need_may_leave(const char *device, int code); /* after this error of opening */
 /* An error where the preferred device lacks what the model will be asked for; 0 where a device was named. */
 int need_suits(const char *device, const nn_model *m, bool eyes, bool adapters, err *e);
+
+/* Where it had no room although it should have had, because others use the memory: where less of it is on the GPU. False:
+ * nothing would be left there. */
+bool need_smaller(const need *n, char device[64]);
 
 /* Whether it fits into the machine (available, 0: not known) and on the device that computes. */
 bool need_fits(const need *n, uint64_t available);

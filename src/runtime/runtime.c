@@ -158,6 +158,21 @@ fail:
     return rc;
 }
 
+/* A GPU that nobody named had no room: as much of the model there as fits, then less and less. */
+static int open_divided(runtime **out, const runtime_options *o, err *e) {
+    runtime_options other = *o;
+    need            n;
+    int             rc = need_of_settings(&n, o->path, &o->settings, &o->engine, NULL);
+    bool            more = rc == 0 && (strcmp(n.device, n.memory) != 0 || need_smaller(&n, n.device));
+    other.engine.device = n.device;
+    other.engine.cache_room = 0;
+    for (rc = ERR_NOMEM; more && rc == ERR_NOMEM; more = need_smaller(&n, n.device)) {
+        rc = open_once(out, &other, e);
+        if (rc == 0) log_warn("runtime", "there is no room for all of the model: it is on %s", n.device);
+    }
+    return rc;
+}
+
 int runtime_open(runtime **out, const runtime_options *o, err *e) {
     err why = { 0 };
     int rc = open_once(out, o, &why);
@@ -165,6 +180,7 @@ int runtime_open(runtime **out, const runtime_options *o, err *e) {
         runtime_options other = *o;
         err             first = why;
         other.engine.device = NEED_CPU;
+        if (rc == ERR_NOMEM && open_divided(out, o, &why) == 0) return 0;
         if ((rc = open_once(out, &other, &why)) == 0)
             log_warn("runtime", "%s; the model computes on the CPU", first.msg);
         else

@@ -23,13 +23,21 @@ static nn_exec_options exec_options(int max_rows, const vision_options *o) {
                               .cpu = o->cpu };
 }
 
+/* A tower is small: of two devices that share a model it is on the one beside the CPU. */
+static int find_device(const char *id, const nn_backend **backend, nn_device *device, err *e) {
+    char one[64];
+    bool experts;
+    int  n, rc = backend_pair_id(id ? id : "", one, &n, &experts, e);
+    return rc < 0 ? rc : backend_find(one, backend, device, e);
+}
+
 int stage_open(vision_stage *s, const model_file *f, const nn_part *part, int max_rows, const vision_options *o,
                err *e) {
     const nn_backend *backend;
     nn_device         device;
     nn_exec_options   x = exec_options(max_rows, o);
     int               rc = nn_model_open_part(&s->model, f, part, e);
-    if (rc == 0) rc = backend_find(o->device, &backend, &device, e);
+    if (rc == 0) rc = find_device(o->device, &backend, &device, e);
     if (rc == 0) rc = backend->open(&s->exec, &device, s->model, &x, e);
     if (rc < 0) return rc;
     const nn_tape *t = s->model->tape;
@@ -47,7 +55,7 @@ int stage_measure(uint64_t *bytes, uint64_t *on_device, const model_file *f, con
     nn_memory         m;
     nn_exec_options   x = exec_options(max_rows, o);
     int               rc = nn_model_open_part(&model, f, part, e);
-    if (rc == 0) rc = backend_find(o->device, &backend, &device, e);
+    if (rc == 0) rc = find_device(o->device, &backend, &device, e);
     if (rc == 0) rc = backend->measure(&m, &device, model, &x, e);
     if (rc == 0) {
         /* The rows that run_tile puts in and takes out lie beside them. */

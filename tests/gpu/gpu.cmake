@@ -49,7 +49,7 @@ foreach(program check_cuda check_cuda_attn check_cuda_pages check_picks check_ba
   add_executable(soft_${program} ${soft_apart} ${sources})
   soft_links(soft_${program} ${links})
 endforeach()
-add_executable(soft_hearth EXCLUDE_FROM_ALL)
+add_executable(soft_hearth ${soft_apart})
 soft_links(soft_hearth h_cli)
 # These take minutes: scripts/test-soft-gpu.
 set_target_properties(soft_check_experts soft_test_engine soft_test_prefix soft_test_ahead soft_test_models_golden
@@ -74,6 +74,8 @@ if(HEARTH_CUDA_QUICK)
   soft_test(90 check_cuda_pages --quick)
   soft_test(90 check_picks --quick)
   soft_test(90 check_lost)
+  add_test(NAME soft_divided COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/api/check_divided.py $<TARGET_FILE:soft_hearth>)
+  set_tests_properties(soft_divided PROPERTIES TIMEOUT 600)
 endif()
 
 # The runtime over a fake machine, and the machine's own parts.

@@ -39,6 +39,7 @@
 /* NULL where there is none. */
 const gpu_chip *soft_chip(void);
 size_t          soft_bytes(void); /* its memory */
+size_t          soft_taken(void); /* what other programs have of it */
 /* Makes rc what cudaGetLastError tells this thread where it is an error; returns it. */
 cudaError_t soft_told(cudaError_t rc);
 /* The device can be asked: it is there, and this process did not inherit it from another. */

@@ -20,7 +20,7 @@ static const gpu_chip chips[] = {
 static struct {
     pthread_once_t  once;
     const gpu_chip *chip;
-    size_t          bytes;
+    size_t          bytes, taken;
     pid_t           process; /* that asked first */
 } device = { .once = PTHREAD_ONCE_INIT };
 
@@ -67,13 +67,24 @@ static void report(void) {
 
 /* ---- which ---- */
 
+/* A server hands no variables of tests on to its workers, but this one: CUDA_DEVICE_ORDER=soft:CHIP:BYTES:TAKEN. */
+static int handed_on(int arch) {
+    const char        *order = getenv("CUDA_DEVICE_ORDER");
+    int                chip;
+    unsigned long long bytes, taken = 0;
+    if (!order || sscanf(order, "soft:%d:%llu:%llu", &chip, &bytes, &taken) < 2) return arch;
+    device.bytes = (size_t)bytes;
+    device.taken = (size_t)(taken < bytes ? taken : bytes);
+    return chip;
+}
+
 static void choose(void) {
     const char *which = getenv("HEARTH_GPU"), *bytes = getenv("HEARTH_GPU_BYTES");
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     const bool  hidden = visible && (!visible[0] || strcmp(visible, "-1") == 0);
-    const int   arch = which && which[0] ? atoi(which) : 90;
     device.process = getpid();
     device.bytes = bytes ? (size_t)strtoull(bytes, NULL, 10) : (size_t)8 << 30;
+    const int arch = handed_on(which && which[0] ? atoi(which) : 90);
     for (size_t i = 0; i < sizeof chips / sizeof chips[0] && !hidden; i++) {
         if (chips[i].arch == arch) device.chip = &chips[i];
     }
@@ -88,6 +99,8 @@ const gpu_chip *soft_chip(void) {
 }
 
 size_t soft_bytes(void) { return device.bytes; }
+
+size_t soft_taken(void) { return device.taken; }
 
 /* A driver that was started does not work in a copy of its process. */
 cudaError_t soft_there(void) {

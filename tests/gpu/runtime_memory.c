@@ -69,7 +69,7 @@ static cudaError_t allocate(void **out, size_t bytes, bool pinned) {
     if (out) *out = NULL;
     if (rc != cudaSuccess || bytes == 0) return rc;
     pthread_mutex_lock(&memory.lock);
-    bool room = pinned || bytes <= soft_bytes() - memory.used;
+    bool room = pinned || bytes <= soft_bytes() - soft_taken() - memory.used;
     if (room && !pinned) memory.used += bytes;
     pthread_mutex_unlock(&memory.lock);
     if (!room) return cudaErrorMemoryAllocation;
@@ -122,7 +122,7 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
     if (rc != cudaSuccess) return soft_told(rc);
     pthread_mutex_lock(&memory.lock);
     *total = soft_bytes();
-    *free_bytes = *total - memory.used;
+    *free_bytes = *total - soft_taken() - memory.used;
     pthread_mutex_unlock(&memory.lock);
     return cudaSuccess;
 }

@@ -222,9 +222,13 @@ static int begin(cuda_exec *x, const nn_batch *b, err *e) {
     return rc;
 }
 
+/* The executor's own ops; what goes together does so up to one that is somebody else's. */
 static int run(cuda_exec *x, int first_op, int end_op, err *e) {
     for (int i = first_op, n; i < end_op; i += n) {
-        if ((n = cuda_run_ops(x, i, end_op, e)) < 0) return n;
+        int end = i;
+        while (end < end_op && nn_exec_runs(&x->x.options, end)) end++;
+        n = end > i ? cuda_run_ops(x, i, end, e) : 1;
+        if (n < 0) return n;
     }
     return 0;
 }

@@ -487,7 +487,9 @@ static void run_op(scalar_exec *x, const nn_op *op) {
 
 static int scalar_run(nn_exec *base, int first_op, int end_op, err *e) {
     (void)e;
-    for (int i = first_op; i < end_op; i++) run_op((scalar_exec *)base, &base->model->tape->ops[i]);
+    for (int i = first_op; i < end_op; i++) {
+        if (nn_exec_runs(&base->options, i)) run_op((scalar_exec *)base, &base->model->tape->ops[i]);
+    }
     return 0;
 }
 

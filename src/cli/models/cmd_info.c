@@ -126,7 +126,7 @@ static int calibrate(info *x, err *e) {
 static void name_gpu(info *x) {
     const nn_backend *backend;
     nn_device         d;
-    if (backend_find(x->n.device, &backend, &d, NULL) == 0 && d.kind == NN_DEVICE_GPU)
+    if (backend_find(x->n.device, &backend, &d, NULL) == 0 && (d.kind == NN_DEVICE_GPU || x->n.device_limit))
         snprintf(x->gpu, sizeof x->gpu, "%s", d.name);
 }
 
@@ -186,9 +186,9 @@ static void put_speed(const info *x, str *out) {
 }
 
 static void put_device(const info *x, str *out) {
-    uint64_t bytes = device_memory_on(&x->n.bytes, x->n.device), limit = x->n.device_limit;
+    uint64_t bytes = device_memory_on(&x->n.bytes, x->n.memory), limit = x->n.device_limit;
     char     a[32], b[32];
-    if (x->n.left[0]) str_printf(out, "device          cpu: %s\n", x->n.left);
+    if (x->n.left[0]) str_printf(out, "device          %s: %s\n", x->n.device, x->n.left);
     if (!limit) return;
     str_printf(out, "device          %s (%s): %s of its memory; ", x->n.device, x->gpu, bytes_text(a, bytes));
     if (bytes <= limit)
@@ -266,7 +266,7 @@ static void put_json(const info *x, str *out) {
     for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++)
         str_printf(out, "%s\"%s\":%" PRIu64, i ? "," : "", memory[i].key, memory[i].value);
     if (n->device_limit)
-        str_printf(out, ",\"device\":%" PRIu64 ",\"device_limit\":%" PRIu64, device_memory_on(&n->bytes, n->device),
+        str_printf(out, ",\"device\":%" PRIu64 ",\"device_limit\":%" PRIu64, device_memory_on(&n->bytes, n->memory),
                    n->device_limit);
     if (x->available)
         str_printf(out, ",\"available\":%" PRIu64 ",\"available_from\":\"%s\",\"fits\":%s", x->available,
@@ -356,10 +356,10 @@ static const cli_option options[] = {
     CLI_CTX_OPTION('c'),
     CLI_KV_OPTION("cache-type"),
     CLI_KV_OPTIONS,
-    { "sequences", CLI_INT, "N", "number of full contexts that the cache can hold; 0: as many as in 'hearth serve' (0)",
-      0 },
+    { "sequences", CLI_INT, "N", "full contexts in the cache; 0: as in 'hearth serve' (0)", 0 },
     CLI_THREADS_OPTION,
     CLI_DEVICE_OPTION,
+    CLI_GPU_LAYERS_OPTION,
     { "calibrate", CLI_FLAG, NULL, "load the model, measure its speed and store that", 0 },
     CLI_CONFIG_OPTIONS,
     CLI_JSON_OPTION,

@@ -48,8 +48,8 @@ static int read_lora(const cli_args *a, const cli_lora *named, model_settings *o
     return 0;
 }
 
-static int read_options(const cli_args *a, const settings *s, const cli_model *m, const cli_lora *named,
-                        model_settings *own, runtime_options *o, err *e) {
+static int read_options(const cli_args *a, settings *s, const cli_model *m, const cli_lora *named, model_settings *own,
+                        runtime_options *o, err *e) {
     int rc = settings_model(s, a, name_of(a, m), NULL, own, e);
     if (rc == 0) rc = settings_engine(s, o, e);
     o->engine.max_seqs = 1;
@@ -350,6 +350,7 @@ static const cli_option options[] = {
     { "raw", CLI_FLAG, NULL, "continue the prompt without a chat template", 0 },
     { "memory", CLI_GROUP, NULL, "memory", 0 },
     CLI_DEVICE_OPTION,
+    CLI_GPU_LAYERS_OPTION,
     CLI_KV_OPTIONS,
     { "adapter-type", CLI_STRING, "TYPE", "how adapters are kept: auto, f32 (exactly), f16 or q8 (auto)", 0 },
     { "cache-dir", CLI_STRING, "DIR", "store the computed keys and values in this directory for the next run", 0 },

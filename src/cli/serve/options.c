@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-int serve_host_options(const settings *s, host_options *out, err *e) {
+int serve_host_options(settings *s, host_options *out, err *e) {
     const config_values *v = &s->server;
     double               keep = config_real(v, "models.keep_alive");
     memset(out, 0, sizeof *out);

@@ -7,7 +7,7 @@
 #include "host/host.h"
 #include "server/server.h"
 
-int serve_host_options(const settings *s, host_options *out, err *e);
+int serve_host_options(settings *s, host_options *out, err *e);
 /* Everything but host, library, version, default_model and inherited sockets; socket_path is NULL where none is set. */
 void serve_server_options(const config_values *v, server_options *out);
 

@@ -64,7 +64,7 @@ struct model {
     child      *child;
     int         holders;     /* threads that use the child outside the lock */
     bool        placed;      /* it takes a place and memory: from the permission to load until its process is gone */
-    bool        moved;       /* its worker has said a second time what it needs */
+    int         moved;       /* how often its worker has said anew what it needs */
     bool        wanted;      /* somebody waits for it */
     bool        leaving;     /* unload as soon as nobody uses it */
     bool        yielding;    /* the same, because another model has waited long enough; new requests wait */

@@ -98,7 +98,7 @@ static void start(host *h, model *m) {
     o.open.runtime.adapter_paths = paths;
     find_fault(h->options.debug_fault, m->info.name, fault);
     m->info.load_fraction = 0;
-    m->moved = false;
+    m->moved = 0;
     m->load_begin = m->wanted_at = clock_ms();
     m->phase = MODEL_MEASURING; /* its thread may begin before the next line is over, and waits for the lock */
     int rc = paths ? child_open(&m->child, &o, &e) : err_set_nomem(&e);

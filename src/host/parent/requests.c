@@ -255,6 +255,10 @@ static void load_failed(model *m, const err *why) {
     pthread_cond_broadcast(&m->host->changed);
 }
 
+/* How often a worker may say while it loads that the model will be somewhere else: a GPU that others use takes a smaller part
+ * of it each time, then none. */
+enum { MOST_MOVES = 16 };
+
 static int take_need(model *m, const wire_frame *f, err *e) {
     need          n;
     device_memory bytes = { 0 };
@@ -265,11 +269,13 @@ static int take_need(model *m, const wire_frame *f, err *e) {
     m->need = bytes;
     m->info.need = bytes;
     m->info.need_bytes = device_memory_sum(&bytes);
-    bool again = m->phase == MODEL_LOADING && !m->moved; /* it computes elsewhere, which needs a place of its own */
+    snprintf(m->info.device, sizeof m->info.device, "%s", n.device);
+    bool again =
+        m->phase == MODEL_LOADING && m->moved < MOST_MOVES; /* it computes elsewhere, which needs a place of its own */
     if (m->phase == MODEL_MEASURING || again) {
         m->phase = MODEL_IN_LINE;
         m->placed = false;
-        m->moved = again;
+        m->moved = again ? m->moved + 1 : 0;
         pthread_cond_signal(&m->host->keeper_wake);
     } else if (m->phase == MODEL_UP) { /* adapters came or went: others may have to make room, or fit now */
         pthread_cond_signal(&m->host->keeper_wake);

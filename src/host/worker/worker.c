@@ -369,8 +369,8 @@ static void say_failed(worker *w, const err *why) {
 /* What is opened is what was measured: where it computes, and what the cache may take, are found out once. */
 static void keep_place(worker *w, const need *n) {
     engine_options *o = &w->open.runtime.engine;
-    w->may_leave = backend_is_auto(o->device) && strcmp(n->device, NEED_CPU) != 0;
-    if (n->left[0]) log_warn("worker", "%s; the model computes on the CPU", n->left);
+    w->may_leave = (w->may_leave || backend_is_auto(o->device)) && strcmp(n->device, NEED_CPU) != 0;
+    if (n->left[0]) log_warn("worker", "%s", n->left);
     snprintf(w->device, sizeof w->device, "%s", n->device);
     o->device = w->device;
     o->cache_room = n->cache_room;
@@ -444,11 +444,15 @@ static int load(worker *w, err *e) {
     return rc;
 }
 
-/* A device that nobody named does not take the model after all: others use its memory. The CPU is measured, and the host
- * decides anew. */
+/* A device that nobody named does not take the model after all: others use its memory. A smaller part of it there is
+ * measured, or the CPU, and the host decides anew. */
 static int load_elsewhere(worker *w, err *e) {
     bool leaves = w->may_leave && (e->code == ERR_NOMEM || e->code == ERR_UNSUPPORTED || e->code == ERR_LOST);
     if (!leaves) return e->code;
+    if (e->code == ERR_NOMEM && need_smaller(&w->need, w->device)) {
+        log_warn("worker", "%s; the model is tried on %s", e->msg, w->device);
+        return measure(w, e);
+    }
     log_warn("worker", "%s; the model computes on the CPU", e->msg);
     w->open.runtime.engine.device = NEED_CPU;
     w->open.runtime.engine.cache_room = 0;

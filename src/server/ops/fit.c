@@ -26,7 +26,7 @@ static void put_memory(jw *w, const need *n) {
     jw_put_int(w, "other", (int64_t)n->other_bytes);
     jw_put_int(w, "total", (int64_t)total);
     if (n->device_limit) {
-        jw_put_int(w, "device", (int64_t)device_memory_on(&n->bytes, n->device));
+        jw_put_int(w, "device", (int64_t)device_memory_on(&n->bytes, n->memory));
         jw_put_int(w, "device_limit", (int64_t)n->device_limit);
     }
     if (available) {

@@ -105,7 +105,7 @@ static void put_model(jw *w, const host_model *m) {
     if (m->state != HOST_UNLOADED) {
         jw_put_int(w, "memory_bytes", (int64_t)m->need_bytes);
         put_devices(w, "device_bytes", &m->need);
-        if (m->need_bytes) jw_put_cstr(w, "device", device_memory_most(&m->need));
+        if (m->need_bytes) jw_put_cstr(w, "device", m->device);
         jw_put_int(w, "pid", m->pid);
     }
     if (m->state == HOST_LOADING) {
