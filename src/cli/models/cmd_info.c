@@ -356,7 +356,7 @@ static const cli_option options[] = {
     CLI_CTX_OPTION('c'),
     CLI_KV_OPTION("cache-type"),
     CLI_KV_OPTIONS,
-    { "sequences", CLI_INT, "N", "full contexts in the cache; 0: as in 'hearth serve' (0)", 0 },
+    { "sequences", CLI_INT, "N", "full contexts in the cache; 0: as in serve (0)", 0 },
     CLI_THREADS_OPTION,
     CLI_DEVICE_OPTION,
     CLI_GPU_LAYERS_OPTION,
