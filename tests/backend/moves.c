@@ -55,7 +55,7 @@ static void through_host(world *w, uint8_t **host) {
 
 /* Page to page and slot to slot. Places that are still in use come last: each old place is copied before it is
  * overwritten, since destinations are chosen among the places that nobody holds. */
-static void within(world *w) {
+static nn_ticket within(world *w) {
     bool    used[NN_MAX_GROUPS][2 * WORLD_SEQS * WORLD_PAGES] = { { false } }, taken[WORLD_SLOTS] = { false };
     nn_move moves[MOST];
     int     n = 0, P = w->o.limits.page_tokens;
@@ -82,7 +82,9 @@ static void within(world *w) {
         moves[n++] = (nn_move){ NN_MOVE_SLOT, 0, w->slots[moved], spare, NULL };
         w->slots[moved] = spare;
     }
-    FACT(w->s, nn_exec_move(w->x, moves, n, &e) == 0, "moves within: %s", e.msg);
+    nn_ticket t = 0;
+    FACT(w->s, n == 0 || w->x->backend->move(w->x, moves, n, &t, &e) == 0, "moves within: %s", e.msg);
+    return t;
 }
 
 /* Each is refused; the good move in front of it must not have happened. */
@@ -120,10 +122,83 @@ static void bad_moves(world *w, uint8_t *host) {
     }
 }
 
+static size_t bytes_of(const world *w, const nn_move *m) {
+    return m->kind == NN_MOVE_PAGE ? w->x->memory.page_bytes[m->group] : w->x->memory.slot_bytes;
+}
+
+/* Everything out, to host: waited for, or *ticket is left. */
+static int all_out(world *w, uint8_t **host, nn_move *moves, nn_ticket *ticket, err *e) {
+    int n = list_all(w, moves, host, true), rc = 0;
+    if (n && ticket) rc = w->x->backend->move(w->x, moves, n, ticket, e);
+    if (n && !ticket) rc = nn_exec_move(w->x, moves, n, e);
+    FACT(w->s, rc == 0, "moves out: %s", e->msg);
+    return rc < 0 ? 0 : n;
+}
+
+static void same_bytes(const world *w, const nn_move *moves, int n, uint8_t **host, const char *what) {
+    for (int i = 0; i < n; i++)
+        FACT(w->s, memcmp(host[i], host[MOST + i], bytes_of(w, &moves[i])) == 0, "move %d of %d: %s", i, n, what);
+}
+
+static void wait_for(world *w, nn_ticket t) {
+    err e = { 0 };
+    if (t) FACT(w->s, w->x->backend->wait(w->x, t, &e) == 0, "%s", e.msg);
+}
+
+/* Starts the next step of the sequences; 0: there is none. */
+static nn_ticket start_step(world *w) {
+    nn_ticket t = 0;
+    err       e = { 0 };
+    if (!world_random_batch(w, false)) return 0;
+    FACT(w->s, w->x->backend->submit(w->x, &w->batch, &t, &e) == 0, "step: %s", e.msg);
+    return t;
+}
+
+/* Moves and steps that nobody has waited for when the next ones start: what goes out are the bytes behind the steps in front,
+ * what comes in is there for the steps behind it, and pages that were left may be written again at once. `host` has room for
+ * everything twice. */
+static bool under_way(world *w, trace *t, uint8_t **host) {
+    nn_move   moves[MOST];
+    nn_ticket out = 0, in[MOST], step;
+    err       e = { 0 };
+    /* A step behind a move. */
+    int n = all_out(w, host + MOST, moves, NULL, &e);
+    (void)all_out(w, host, moves, &out, &e);
+    if (!(step = start_step(w))) return wait_for(w, out), false;
+    wait_for(w, step);
+    trace_take(t, w, "behind moves out");
+    wait_for(w, out);
+    same_bytes(w, moves, n, host, "bytes of a later step");
+    /* A move behind a step. */
+    if (!(step = start_step(w))) return false;
+    n = all_out(w, host, moves, &out, &e);
+    wait_for(w, out);
+    wait_for(w, step);
+    trace_take(t, w, "in front of moves out");
+    (void)all_out(w, host + MOST, moves, NULL, &e);
+    same_bytes(w, moves, n, host, "bytes of an earlier step");
+    /* In elsewhere, in any order; old places are free for the others. */
+    replace(w);
+    n = list_all(w, moves, host, false);
+    for (int i = n - 1; i > 0; i--) {
+        int     k = suite_int(w->s, 0, i);
+        nn_move other = moves[k];
+        moves[k] = moves[i];
+        moves[i] = other;
+    }
+    for (int i = 0; i < n; i++)
+        FACT(w->s, w->x->backend->move(w->x, &moves[i], 1, &in[i], &e) == 0, "moves in: %s", e.msg);
+    step = start_step(w);
+    wait_for(w, step);
+    if (step) trace_take(t, w, "behind moves in");
+    for (int i = 0; i < n; i++) wait_for(w, in[i]);
+    return step != 0;
+}
+
 static void check_model(suite *s, const nn_model *m) {
     nn_exec_options o = world_options(s);
     world          *w = malloc(sizeof *w);
-    uint8_t        *host[MOST];
+    uint8_t        *host[2 * MOST];
     trace           t;
     if (!w) exit(1);
     o.k_type = o.v_type = NN_KV_F16;
@@ -134,22 +209,29 @@ static void check_model(suite *s, const nn_model *m) {
     size_t bytes = w->x->memory.slot_bytes;
     for (int g = 0; g < w->x->groups.n; g++)
         bytes = w->x->memory.page_bytes[g] > bytes ? w->x->memory.page_bytes[g] : bytes;
-    for (int i = 0; i < MOST; i++) host[i] = malloc(bytes + 1);
+    for (int i = 0; i < 2 * MOST; i++) host[i] = malloc(bytes + 1);
     trace_init(&t, m);
     world_run(w, &t, "in place");
     for (int k = 0; k < 3; k++) {
+        nn_ticket later = 0;
         world_place(w);
         while (world_random_batch(w, false)) {
             err e = { 0 };
             if (!FACT(s, nn_exec_step(w->x, &w->batch, &e) == 0, "step: %s", e.msg)) break;
             trace_take(&t, w, "moved");
+            if (later) FACT(s, w->x->backend->wait(w->x, later, &e) == 0, "moves within: %s", e.msg);
+            later = 0;
             if (k != 1) through_host(w, host);
-            if (k != 0) within(w);
+            if (k != 0) later = within(w); /* waited for behind the next step */
             if (k == 2) bad_moves(w, host[0]);
         }
     }
+    for (int k = 0; k < 3; k++) {
+        world_place(w);
+        while (under_way(w, &t, host)) continue;
+    }
     trace_deinit(&t);
-    for (int i = 0; i < MOST; i++) free(host[i]);
+    for (int i = 0; i < 2 * MOST; i++) free(host[i]);
     world_close(w);
     free(w);
 }

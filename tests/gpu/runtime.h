@@ -66,7 +66,7 @@ void        soft_function_each(void (*visit)(const soft_function *f, void *to), 
 
 /* ---- work (runtime_stream.c) ---- */
 
-typedef enum work_kind { WORK_KERNEL, WORK_COPY, WORK_FILL, WORK_EVENT, WORK_GRAPH } work_kind;
+typedef enum work_kind { WORK_KERNEL, WORK_COPY, WORK_FILL, WORK_EVENT, WORK_WAIT, WORK_GRAPH } work_kind;
 
 typedef struct soft_copy {
     uint8_t       *to;
@@ -95,7 +95,7 @@ typedef struct soft_work {
         struct {
             cudaEvent_t event;
             uint64_t    record; /* which of its records */
-        } event;
+        } event;                /* WORK_EVENT, WORK_WAIT */
         soft_body *graph;
     };
     _Alignas(16) uint8_t held[];
@@ -145,6 +145,8 @@ cudaStream_t soft_stream_of(cudaStream_t s);
 
 /* Record number `record` happened. Under the lock. */
 void soft_event_happens(cudaEvent_t v, uint64_t record);
+/* Whether it did; if not, which work of which stream it is. Under the lock. */
+bool soft_event_happened(cudaEvent_t v, uint64_t record, cudaStream_t *stream, uint64_t *number);
 
 /* ---- graphs (runtime_graph.c) ---- */
 

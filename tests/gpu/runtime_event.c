@@ -12,11 +12,20 @@ struct CUevent_st {
     cudaStream_t stream;             /* of the last record, */
     uint64_t     number;             /* and which work it is */
     int64_t      ns;
+    int          asked; /* how often since */
 };
 
 void soft_event_happens(cudaEvent_t v, uint64_t record) {
     v->happened = record;
     v->ns = clock_ns();
+}
+
+/* A later record stands behind the earlier ones only in their own stream: who waits for one of them is told of the last, which
+ * is no sooner. */
+bool soft_event_happened(cudaEvent_t v, uint64_t record, cudaStream_t *stream, uint64_t *number) {
+    *stream = v->stream;
+    *number = v->number;
+    return v->happened >= record;
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags) {
@@ -62,6 +71,7 @@ cudaError_t cudaEventRecord(cudaEvent_t v, cudaStream_t handle) {
         rc = soft_put(handle, w);
         if (rc == cudaSuccess) {
             v->captured = false;
+            v->asked = 0;
             v->recorded++;
             v->stream = s;
             v->number = w->number;
@@ -73,14 +83,37 @@ cudaError_t cudaEventRecord(cudaEvent_t v, cudaStream_t handle) {
     return soft_told(rc);
 }
 
+/* The last record up to now; without one there is nothing to wait for. */
+cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t v, unsigned flags) {
+    cudaError_t rc = usable(v);
+    if (rc == cudaSuccess && flags) rc = cudaErrorInvalidValue;
+    if (rc == cudaSuccess && v->captured) rc = cudaErrorCapturedEvent;
+    soft_work *w = rc == cudaSuccess ? soft_work_new(WORK_WAIT, 0) : NULL;
+    if (rc == cudaSuccess && !w) rc = cudaErrorMemoryAllocation;
+    if (rc != cudaSuccess) return soft_told(rc);
+    soft_lock();
+    cudaStream_t s = soft_stream_of(handle);
+    w->event.event = v;
+    w->event.record = v->recorded;
+    if (s && s->recording)
+        rc = cudaErrorStreamCaptureIsolation; /* of something outside of the graph */
+    else if (v->recorded && s)
+        rc = soft_put(handle, w);
+    else if (!s)
+        rc = cudaErrorInvalidResourceHandle;
+    if (rc != cudaSuccess || !v->recorded) free(w);
+    soft_unlock();
+    return soft_told(rc);
+}
+
 cudaError_t cudaEventQuery(cudaEvent_t v) {
     cudaError_t rc = usable(v);
     if (rc == cudaSuccess) rc = soft_not_recording();
     if (rc == cudaSuccess && v->captured) rc = cudaErrorCapturedEvent;
     if (rc != cudaSuccess) return soft_told(rc);
     soft_lock();
-    if (v->happened < v->recorded) {
-        soft_demand(v->stream, v->number);
+    if (v->happened < v->recorded) { /* who asks once does not wait for it */
+        if (++v->asked > 1) soft_demand(v->stream, v->number);
         rc = cudaErrorNotReady;
     }
     if (soft_trouble() != cudaSuccess) rc = soft_trouble();

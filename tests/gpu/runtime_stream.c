@@ -85,7 +85,8 @@ static int run_work(const soft_work *w, err *e) {
     case WORK_COPY: copy_rows(&w->copy, w->copy.from ? w->copy.from : w->held); break;
     case WORK_FILL: memset(w->fill.to, w->fill.byte, w->fill.bytes); break;
     case WORK_GRAPH: rc = run_graph(soft_body_first(w->graph), e); break;
-    case WORK_EVENT: break;
+    case WORK_EVENT:
+    case WORK_WAIT: break;
     }
     return rc;
 }
@@ -129,7 +130,14 @@ static bool raise_to(cudaStream_t s, uint64_t number) {
 /* What must be done before the first work of s: then somebody waits for that, too. */
 static bool held_up(cudaStream_t s, bool *raised) {
     const uint64_t n = s->first->number;
+    cudaStream_t   of;
+    uint64_t       number;
     bool           held = false;
+    if (s->first->kind == WORK_WAIT &&
+        !soft_event_happened(s->first->event.event, s->first->event.record, &of, &number)) {
+        held = true;
+        if (raise_to(of, number)) *raised = true;
+    }
     for (cudaStream_t t = q.streams; t && s->blocking; t = t->next) {
         if (t == s || !t->blocking || !t->first || t->first->number > n) continue;
         if (t != &null_stream && s != &null_stream) continue;

@@ -24,6 +24,7 @@ static void cuda_exec_free(nn_exec *base) {
         }
         for (int i = 0; i < 2; i++) cuda_host_free(x->blocks[i]);
         cuda_adapt_free(x);
+        cuda_moves_free(x);
         cuda_stream_free(x->stream);
         for (int g = 0; g < NN_MAX_GROUPS; g++) cuda_free(x->pages[g]);
         cuda_free(x->weights);
@@ -89,6 +90,7 @@ static int start(cuda_exec *x, err *e) {
     if (rc == 0) rc = take(x, &x->heap, x->areas.end, "activations and scratch", e);
     for (int g = 0; g < x->x.groups.n && rc == 0; g++)
         rc = take(x, &x->pages[g], x->x.memory.page_bytes[g] * (size_t)x->x.options.limits.n_pages, "cache pages", e);
+    if (rc == 0) rc = cuda_moves_open(x, e);
     if (rc == 0) rc = cuda_fill(x->heap, 0, x->areas.end, e);
     if (rc == 0) rc = take_host(x, e);
     if (rc == 0) rc = cuda_weights_load(x, e);

@@ -14,6 +14,7 @@
 #define BACKEND_CUDA_CUDA_H
 
 #include "backend/cuda/adapt.h"
+#include "backend/cuda/moves.h"
 #include "backend/cuda/sampler.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/packed.h"
@@ -135,6 +136,7 @@ typedef struct cuda_exec {
     cuda_step    steps[CUDA_GRAPHS];
     int          next_step;
 
+    cuda_moves moves;
     cuda_adapt adapt;
 } cuda_exec;
 
@@ -210,15 +212,23 @@ int cuda_submit(nn_exec *base, const nn_batch *b, nn_ticket *step, err *e);
 int cuda_wait_for(nn_exec *base, nn_ticket ticket, err *e);
 int cuda_fetch(nn_exec *base, nn_fetch_what what, int64_t first, int64_t n, float *to, err *e);
 int cuda_sample(nn_exec *base, const int32_t *out_rows, const sampling_row *rows, int n, sampling_result *out, err *e);
-int cuda_move(nn_exec *base, const nn_move *moves, int n, nn_ticket *ticket, err *e);
 int cuda_begin(nn_exec *base, const nn_batch *b, err *e);
 int cuda_run(nn_exec *base, int first_op, int end_op, err *e);
 int cuda_read(nn_exec *base, nn_buf b, float *to, err *e);
 int cuda_write(nn_exec *base, nn_buf b, const float *from, err *e);
 
-int  cuda_enter(cuda_exec *x, err *e); /* what every call does first, */
-int  cuda_leave(cuda_exec *x, int rc); /* and last */
-void cuda_steps_forget(cuda_exec *x);  /* recordings whose rows have adapter sets */
+/* moves.c: a step's stream waits for the moves that its batch meets; what came from the device under a ticket is where it
+ * belongs. */
+int  cuda_moves_open(cuda_exec *x, err *e);
+void cuda_moves_free(cuda_exec *x);
+int  cuda_moves_meet(cuda_exec *x, const nn_batch *b, err *e);
+int  cuda_moves_wait(cuda_exec *x, nn_ticket t, err *e);
+int  cuda_move(nn_exec *base, const nn_move *moves, int n, nn_ticket *ticket, err *e);
+
+int  cuda_give_ticket(cuda_exec *x, nn_ticket *ticket, err *e); /* of what was started until now */
+int  cuda_enter(cuda_exec *x, err *e);                          /* what every call does first, */
+int  cuda_leave(cuda_exec *x, int rc);                          /* and last */
+void cuda_steps_forget(cuda_exec *x);                           /* recordings whose rows have adapter sets */
 
 static inline float *cuda_buf(const cuda_exec *x, nn_buf b) {
     return b ? (float *)(void *)(x->heap + x->areas.arena + x->plan.offset[b]) : NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps and moves on the executor's stream: the batch goes up in one copy, ops are started, an event ends each. */
+/* Steps on the executor's stream: the batch goes up in one copy, ops are started, an event ends each. */
 #include "backend/cuda/cuda.h"
 
 #include "tensor/codec.h"
@@ -215,7 +215,8 @@ static int begin(cuda_exec *x, const nn_batch *b, err *e) {
     forget(x);
     int n = (longest(b) + CUDA_ATTN_CHUNK - 1) / CUDA_ATTN_CHUNK;
     for (x->chunks = 1; x->chunks < n;) x->chunks *= 2; /* few different recordings */
-    rc = cuda_adapt_begin(x, e);
+    rc = cuda_moves_meet(x, b, e);
+    if (rc == 0) rc = cuda_adapt_begin(x, e);
     if (rc == 0) rc = send_block(x, e);
     if (rc == 0) rc = cuda_deep_send(x, e);
     for (int i = 0; i < x->n_embeds && rc == 0; i++) rc = send_embed(x, &x->embeds[i], e);
@@ -327,7 +328,7 @@ static int run_step(cuda_exec *x, err *e) {
     return run_all(x, e);
 }
 
-static int give_ticket(cuda_exec *x, nn_ticket *ticket, err *e) {
+int cuda_give_ticket(cuda_exec *x, nn_ticket *ticket, err *e) {
     int rc = cuda_event_record(x->events[(x->last + 1) % CUDA_EVENTS], x->stream, e);
     if (rc == 0) *ticket = ++x->last;
     return rc;
@@ -354,7 +355,7 @@ int cuda_submit(nn_exec *base, const nn_batch *b, nn_ticket *step, err *e) {
     if (rc == 0) rc = run_step(x, e);
     if (rc == 0) rc = cuda_event_record(x->ended[number % CUDA_TIMES], x->stream, e);
     if (rc == 0) rc = cuda_sampler_send(&x->sampler, logits_rows(x), x->turn, x->stream, e);
-    if (rc == 0) rc = give_ticket(x, step, e);
+    if (rc == 0) rc = cuda_give_ticket(x, step, e);
     if (rc < 0) return cuda_leave(x, rc);
     x->ticket_of[x->turn] = *step;
     x->number_of[x->turn] = x->n_steps = number;
@@ -380,7 +381,8 @@ int cuda_wait_for(nn_exec *base, nn_ticket ticket, err *e) {
     if (rc < 0) return rc;
     if (ticket == 0 || ticket > x->last)
         return err_set(e, ERR_ARG, "ticket %llu was never given out", (unsigned long long)ticket);
-    rc = cuda_event_wait(x->events[ticket % CUDA_EVENTS], e);
+    rc = cuda_moves_wait(x, ticket, e);
+    if (rc == 0) rc = cuda_event_wait(x->events[ticket % CUDA_EVENTS], e);
     for (int i = 0; i < 2; i++) {
         if (x->ticket_of[i] == ticket) end_step(x, i);
     }
@@ -445,28 +447,5 @@ int cuda_write(nn_exec *base, nn_buf b, const float *from, err *e) {
     if (rc == 0) rc = cuda_copy_in(cuda_buf(x, b), from, bytes, e);
     if (x->image_of == b) x->image_of = 0;
     if (x->sorted_of == b) x->sorted_of = 0;
-    return cuda_leave(x, rc);
-}
-
-/* --- moves -------------------------------------------------------------------------------------------------------- */
-
-static int move_one(cuda_exec *x, const nn_move *m, err *e) {
-    bool     page = m->kind == NN_MOVE_PAGE;
-    size_t   bytes = page ? x->x.memory.page_bytes[m->group] : x->x.memory.slot_bytes;
-    uint8_t *base = page ? x->pages[m->group] : x->heap + x->areas.slots;
-    if (bytes == 0 || m->from == m->to) return 0;
-    if (m->from == NN_HOST) return cuda_send(base + (size_t)m->to * bytes, m->host, bytes, x->stream, e);
-    if (m->to == NN_HOST) return cuda_receive(m->host, base + (size_t)m->from * bytes, bytes, x->stream, e);
-    return cuda_copy_within(base + (size_t)m->to * bytes, base + (size_t)m->from * bytes, bytes, x->stream, e);
-}
-
-int cuda_move(nn_exec *base, const nn_move *moves, int n, nn_ticket *ticket, err *e) {
-    cuda_exec *x = (cuda_exec *)base;
-    int        rc = cuda_enter(x, e);
-    if (rc == 0) rc = nn_exec_check_moves(base, moves, n, e);
-    if (rc < 0) return cuda_leave(x, rc);
-    for (int i = 0; i < n && rc == 0; i++) rc = move_one(x, &moves[i], e);
-    if (rc == 0) rc = give_ticket(x, ticket, e);
-    if (rc < 0) (void)cuda_wait(x->stream, NULL); /* nobody will wait for the moves in front, and host buffers go */
     return cuda_leave(x, rc);
 }

@@ -188,6 +188,12 @@ int cuda_event_wait(cuda_event v, err *e) {
     return cuda_error(e, rc, "running");
 }
 
+bool cuda_event_over(cuda_event v) { return cudaEventQuery(v) == cudaSuccess; }
+
+int cuda_stream_behind(cuda_stream s, cuda_event v, err *e) {
+    return cuda_error(e, cudaStreamWaitEvent(s, v, 0), "ordering streams");
+}
+
 int cuda_graph_begin(cuda_stream s, err *e) {
     return cuda_error(e, cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal), "recording a graph");
 }

@@ -6,6 +6,7 @@
 #ifndef KERNELS_CUDA_DEVICE_H
 #define KERNELS_CUDA_DEVICE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -69,6 +70,8 @@ int  cuda_event_open(cuda_event *out, err *e); /* who waits for it sleeps */
 void cuda_event_free(cuda_event v);
 int  cuda_event_record(cuda_event v, cuda_stream s, err *e);
 int  cuda_event_wait(cuda_event v, err *e); /* and the errors of kernels until now */
+bool cuda_event_over(cuda_event v);         /* it has happened; an error says nothing here */
+int  cuda_stream_behind(cuda_stream s, cuda_event v, err *e); /* what follows in the stream waits for it */
 
 /* Between the two calls launches in the stream are recorded and nothing runs. */
 int  cuda_graph_begin(cuda_stream s, err *e);
