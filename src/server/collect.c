@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/collect.h"
 
+#include "chat/partial.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,6 +64,9 @@ void collect_event(collect *c, const runtime_event *ev) {
     case RUNTIME_TOOL_ARGUMENTS:
         if ((call = call_at(c, ch, ev->index))) str_append(&call->arguments, ev->text.data, ev->text.len);
         break;
+    case RUNTIME_TOOL_END:
+        if ((call = call_at(c, ch, ev->index))) call->over = true;
+        break;
     case RUNTIME_DONE:
         ch->over = true;
         ch->finish = ev->finish;
@@ -70,6 +75,30 @@ void collect_event(collect *c, const runtime_event *ev) {
         break;
     default: break;
     }
+}
+
+/* Models put white space between values as they like, and line breaks end a line of NDJSON. */
+static void put_compact(view json, str *out) {
+    bool quoted = false;
+    for (size_t i = 0; i < json.len; i++) {
+        char c = json.data[i];
+        if (quoted && c == '\\') {
+            str_push(out, c);
+            c = ++i < json.len ? json.data[i] : c;
+        } else if (c == '"') {
+            quoted = !quoted;
+        }
+        if (quoted || !(c == ' ' || c == '\n' || c == '\r' || c == '\t')) str_push(out, c);
+    }
+}
+
+void collect_put_object(const collect_call *call, str *out) {
+    str closed;
+    str_init(&closed);
+    chat_json_close((view){ str_cstr(&call->arguments), call->arguments.len }, false, &closed);
+    put_compact((view){ str_cstr(&closed), closed.len }, out);
+    out->failed |= closed.failed;
+    str_deinit(&closed);
 }
 
 bool collect_ok(const collect *c) {

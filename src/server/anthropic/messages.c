@@ -142,7 +142,8 @@ static void put_blocks(jw *w, const collect_choice *c) {
         jw_put_text(w, "id", (view){ str_cstr(&call->id), call->id.len });
         jw_put_text(w, "name", (view){ str_cstr(&call->name), call->name.len });
         jw_key(w, "input");
-        jw_raw(w, call->arguments.len ? (view){ call->arguments.data, call->arguments.len } : view_of("{}"));
+        collect_put_object(call, w->out);
+        w->comma = true;
         jw_close(w, '}');
     }
     jw_close(w, ']');

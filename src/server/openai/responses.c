@@ -31,6 +31,7 @@ typedef struct item {
     str       name, call_id, space;
     int       tool; /* the event's index */
     bool      open;
+    bool      cut; /* the answer was cut off within it */
 } item;
 
 typedef struct responses_state {
@@ -151,7 +152,7 @@ static void put_response(jw *w, const exchange *x, const responses_state *s, con
     jw_key(w, "output");
     jw_open(w, '[');
     for (size_t i = 0; i < s->n && s->over; i++)
-        put_item(w, &s->items[i], cut && i + 1 == s->n ? "incomplete" : "completed");
+        put_item(w, &s->items[i], s->items[i].cut ? "incomplete" : "completed");
     jw_close(w, ']');
     jw_raw(w, s->echo);
     if (s->over)
@@ -245,6 +246,7 @@ static void say_done(exchange *x, responses_state *s, const item *it) {
 static void close_item(exchange *x, responses_state *s, item *it, bool cut) {
     if (!it->open) return;
     it->open = false;
+    it->cut = cut;
     if (it->kind == ITEM_CUSTOM) { /* its text is known when the call is whole */
         str text;
         str_init(&text);
