@@ -11,9 +11,9 @@
  * - A call counts when it is complete, well formed and names a tool that was offered; its arguments are then one JSON
  *   object, also where the syntax writes something else (the tool's schema says which values are strings).
  * - Anything else that began like a call is given back as content, byte for byte: nothing the model said is lost.
- * - Where the answer was cut off (finish with `cut`) within a call, what there is of it is a call as soon as its name is
- *   known: it ends in CHAT_TOOL_CUT, and its arguments are the beginning of a JSON object, perhaps nothing. In front of
- *   that, also within the marker, it is dropped: what the model would have made of it is a call, not a text.
+ * - Where the answer was cut off (finish with `cut`) within a call, what there is of it is a call once its name is
+ *   known: it ends in CHAT_TOOL_CUT, and its arguments are the beginning of a JSON object, perhaps nothing. Cut off in
+ *   front of that, also within the marker, it is dropped: what the model would have made of it is a call, not a text.
  * - With stream_arguments a call is announced as soon as its name is known and its arguments follow in pieces; a call
  *   that breaks then ends in CHAT_TOOL_FAILED (forget it) and its text arrives as content. Without it calls are
  *   reported when they are complete or cut off, and CHAT_TOOL_FAILED never comes. Syntaxes that cannot be streamed

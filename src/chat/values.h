@@ -63,8 +63,8 @@ bool chat_python_calls(view text, chat_call_sink sink, void *ctx, bool *unfinish
 bool chat_python_value(view text, str *out); /* appends one literal as JSON; on false some of it may be there */
 /* A call of Gemma 4: "call:f{a:1,s:<|"|>x<|"|>}". */
 bool chat_gemma_call(view text, chat_call_sink sink, void *ctx, bool *unfinished);
-/* The same where the text ends anywhere: begun gets the call that is not complete, if its name is, with the beginning of
- * a JSON object. False: however it went on, it would not be of this form. */
+/* The same where the text ends anywhere: begun gets the call that is not complete, if its name is, with the beginning
+ * of a JSON object. False: however it went on, it would not be of this form. */
 bool chat_python_begun(view text, chat_call_sink sink, chat_call_sink begun, void *ctx);
 bool chat_gemma_begun(view text, chat_call_sink sink, chat_call_sink begun, void *ctx);
 

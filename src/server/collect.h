@@ -32,7 +32,7 @@ bool collect_init(collect *c, size_t n_choices);
 void collect_deinit(collect *c); /* accepts a zeroed one */
 /* CONTENT, REASONING, TOOL_* and DONE; others are ignored. */
 void collect_event(collect *c, const runtime_event *ev);
-/* Appends the arguments for protocols that give an object, in one line; of a call that was cut off, what is complete. */
+/* Appends the arguments as one line, for protocols that give an object; of a call that was cut off what is complete. */
 void collect_put_object(const collect_call *call, str *out);
 bool collect_ok(const collect *c); /* nothing was lost for lack of memory */
 /* Prompt and cached tokens once, generated and reasoning tokens of all choices; times of the slowest. */

@@ -45,8 +45,23 @@ void exchange_reply(exchange *x, int status, const char *type, str *body) {
     }
 }
 
-static void reply_failure(exchange *x, const failure *f) {
+/* "dimensions: ...": whoever found the mistake says which field it is in, and the body has it. */
+static void name_param(const exchange *x, failure *f) {
+    size_t n = strcspn(f->message, ":"), first = strcspn(f->message, ".[:");
+    char   key[64];
+    if (f->status != 400 || f->param[0] || f->message[n] != ':' || n >= sizeof f->param || first >= sizeof key) return;
+    memcpy(key, f->message, first);
+    key[first] = '\0';
+    node member = node_get(&x->body, key);
+    if (node_is(&x->body) != NODE_OBJECT || node_is(&member) == NODE_ABSENT || memchr(f->message, ' ', n)) return;
+    memcpy(f->param, f->message, n);
+    f->param[n] = '\0';
+    if (!f->code[0]) snprintf(f->code, sizeof f->code, "invalid_value");
+}
+
+static void reply_failure(exchange *x, failure *f) {
     str body;
+    name_param(x, f);
     str_init(&body);
     x->core->failed = true;
     x->core->failure = *f;
@@ -265,6 +280,7 @@ static void put_head(exchange *x, str *out, bool chunked) {
         str_printf(out, "Content-Length: %zu\r\n", c->out.len);
     put_date(out);
     str_printf(out, "X-Request-Id: %s\r\n", x->id);
+    if (x->route->api->id_header) str_printf(out, "%s: %s\r\n", x->route->api->id_header, x->id);
     str_append(out, str_cstr(&c->headers), c->headers.len);
     if (c->ignored.len && c->status < 400) str_printf(out, "X-Hearth-Ignored: %s\r\n", str_cstr(&c->ignored));
     str_puts(out, c->close ? "Connection: close\r\n\r\n" : "Connection: keep-alive\r\n\r\n");
@@ -345,12 +361,13 @@ static void put_stream_error(exchange *x, const failure *f) {
 }
 
 /* Fails an exchange on the I/O thread, whatever it has sent already. */
-static void fail_with(exchange *x, const failure *f) {
+static void fail_with(exchange *x, failure *f) {
     exchange_core *c = x->core;
     if (c->over || c->replied) return;
     if (!c->streaming) {
         reply_failure(x, f);
     } else {
+        name_param(x, f);
         c->failed = true;
         c->failure = *f;
         put_stream_error(x, f);
@@ -468,11 +485,12 @@ void exchange_admit(exchange *x) {
         answer_options(x);
         routed = false;
     }
+    if (routed && body && !admit_coding(x)) routed = false;
     if (routed && (x->route->flags & ROUTE_UPLOAD) && !upload_admit(x)) routed = false;
     if (routed) return; /* the body, then exchange_start */
     /* What follows on the connection is still good if the body is none or short: it is read first, then answered. Who
      * has no key sends no bodies. */
-    bool known = c->status == 404 || c->status == 405 || c->status == 204;
+    bool known = c->status == 404 || c->status == 405 || c->status == 415 || c->status == 204;
     bool small = known && !x->http->chunked && !x->http->expect_continue && x->http->content_length <= SMALL_BODY;
     if (!body || small) return;
     c->close = true;

@@ -186,6 +186,7 @@ void requests_free(exchange *x);
 bool admit_host(const exchange *x);
 /* Sets CORS headers; false: this origin may not ask (answered). */
 bool admit_origin(exchange *x);
-bool admit_key(exchange *x); /* false: answered with 401 or 429 */
+bool admit_key(exchange *x);    /* false: answered with 401 or 429 */
+bool admit_coding(exchange *x); /* false: answered with 415 */
 
 #endif

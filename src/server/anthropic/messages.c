@@ -77,7 +77,7 @@ static void heartbeat(exchange *x) {
     exchange_put(x, ping, sizeof ping - 1);
 }
 
-const api api_anthropic = { "anthropic", put_error, put_stream_error, heartbeat };
+const api api_anthropic = { "anthropic", put_error, put_stream_error, heartbeat, "Request-Id" };
 
 /* --- parts of an answer --- */
 
