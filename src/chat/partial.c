@@ -61,10 +61,9 @@ void chat_json_close(view text, bool keep_strings, str *out) {
         bool   number = place == CHAT_PLACE_NUMBER;
         r = chat_json_scan_byte(&s, text.data[i], &copy);
         place = chat_json_scan_place(&s);
-        if (number && place != CHAT_PLACE_NUMBER && place != CHAT_PLACE_HALF_NUMBER) good = before;
+        if (number && place != CHAT_PLACE_NUMBER) good = before;
         if (place == CHAT_PLACE_CLOSES) good = copy.len;
     }
-    if (place == CHAT_PLACE_NUMBER) good = copy.len;
     bool open_string = keep_strings && place == CHAT_PLACE_STRING;
     if (open_string) good = whole_escapes(str_cstr(&copy), copy.len, s.escape != 0);
     if (s.kind == '{' && r != CHAT_SCAN_BAD) {

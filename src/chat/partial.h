@@ -4,7 +4,7 @@
  *
  * Where a protocol gives them as text they are given as they are. Where it gives an object, it is what the libraries of
  * those protocols make of such a text in a stream: everything that is complete, and the brackets that are missing. A
- * number at the very end counts, a string or a word without its end does not, nor does a key without a value.
+ * string without its end does not count, nor a number that might go on, nor a key without a value.
  */
 #ifndef CHAT_PARTIAL_H
 #define CHAT_PARTIAL_H

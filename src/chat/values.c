@@ -179,7 +179,7 @@ chat_place chat_json_scan_place(const chat_json_scan *s) {
     case S_MINUS:
     case S_POINT:
     case S_EXP:
-    case S_EXP_SIGN: return CHAT_PLACE_HALF_NUMBER;
+    case S_EXP_SIGN:
     case S_ZERO:
     case S_INT:
     case S_FRACTION:

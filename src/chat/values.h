@@ -34,11 +34,10 @@ bool      chat_json_scan_complete(const chat_json_scan *s); /* at the end of the
 
 /* What follows if the text ends here; see partial.h. */
 typedef enum chat_place {
-    CHAT_PLACE_OPEN,        /* a key or a value is missing, or is half there */
-    CHAT_PLACE_STRING,      /* inside a string that is a value */
-    CHAT_PLACE_HALF_NUMBER, /* digits are missing */
-    CHAT_PLACE_NUMBER,      /* it is a number as it stands, and may go on */
-    CHAT_PLACE_CLOSES,      /* at most closing brackets are missing */
+    CHAT_PLACE_OPEN,   /* a key or a value is missing, or is half there */
+    CHAT_PLACE_STRING, /* inside a string that is a value */
+    CHAT_PLACE_NUMBER, /* inside a number, which may go on */
+    CHAT_PLACE_CLOSES, /* at most closing brackets are missing */
 } chat_place;
 chat_place chat_json_scan_place(const chat_json_scan *s);
 

@@ -5,6 +5,7 @@ Texts, thoughts, calls, ends, log-probabilities and counts are put together from
 limit cuts a call off, both have its beginning as soon as its name is known."""
 import json
 import os
+import re
 import sys
 
 from hearth_server import Checks, Server
@@ -39,6 +40,7 @@ CASES = {
 
 def closed(text):
     """What is complete of the beginning of an object, as the libraries read it in a stream."""
+    text = re.sub(r"(?<=[\s\[:,])-?[0-9][0-9.eE+-]*\Z", "", text)  # a number at the very end might go on
     for n in range(len(text), 0, -1):
         stack, quoted, escaped = [], False, False
         for c in text[:n]:

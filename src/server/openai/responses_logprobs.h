@@ -24,7 +24,7 @@ typedef struct waiting {
 void waiting_deinit(waiting *w); /* accepts a zeroed one */
 void waiting_add(waiting *w, const runtime_event *token);
 void waiting_drop(waiting *w); /* they made no text of a message */
-/* Moves them to the end of out, which is such a list of objects; first: the text of that many bytes begins a message. */
+/* Moves them to the end of out, a list of such objects; first: the text of that many bytes begins a message. */
 void waiting_take(waiting *w, bool first, size_t bytes, str *out);
 
 #endif
