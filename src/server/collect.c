@@ -27,6 +27,7 @@ void collect_deinit(collect *c) {
             str_deinit(&ch->calls[k].arguments);
         }
         free(ch->calls);
+        free(ch->parts);
     }
     free(c->choices);
     memset(c, 0, sizeof *c);
@@ -47,18 +48,42 @@ static collect_call *call_at(collect *c, collect_choice *ch, int index) {
     return &ch->calls[index];
 }
 
+/* What was said goes on, or something else begins. */
+static void add_part(collect *c, collect_choice *ch, collect_kind kind, size_t from, size_t to) {
+    collect_part *last = ch->n_parts ? &ch->parts[ch->n_parts - 1] : NULL;
+    if (last && last->kind == kind && kind != COLLECT_CALL) {
+        last->to = to;
+        return;
+    }
+    collect_part *bigger = realloc(ch->parts, (ch->n_parts + 1) * sizeof *bigger);
+    if (!bigger) {
+        c->failed = true;
+        return;
+    }
+    ch->parts = bigger;
+    ch->parts[ch->n_parts++] = (collect_part){ kind, from, to };
+}
+
+static void add_text(collect *c, collect_choice *ch, collect_kind kind, view text) {
+    str   *s = kind == COLLECT_CONTENT ? &ch->content : &ch->reasoning;
+    size_t from = s->len;
+    str_append(s, text.data, text.len);
+    if (s->len > from) add_part(c, ch, kind, from, s->len);
+}
+
 void collect_event(collect *c, const runtime_event *ev) {
     if (ev->kind == RUNTIME_STARTED) c->prompt_tokens = ev->prompt_tokens;
     if (ev->choice < 0 || (size_t)ev->choice >= c->n) return;
     collect_choice *ch = &c->choices[ev->choice];
     collect_call   *call;
     switch (ev->kind) {
-    case RUNTIME_CONTENT: str_append(&ch->content, ev->text.data, ev->text.len); break;
-    case RUNTIME_REASONING: str_append(&ch->reasoning, ev->text.data, ev->text.len); break;
+    case RUNTIME_CONTENT: add_text(c, ch, COLLECT_CONTENT, ev->text); break;
+    case RUNTIME_REASONING: add_text(c, ch, COLLECT_REASONING, ev->text); break;
     case RUNTIME_TOOL_BEGIN:
         if ((call = call_at(c, ch, ev->index))) {
             str_append(&call->id, ev->id.data, ev->id.len);
             str_append(&call->name, ev->name.data, ev->name.len);
+            add_part(c, ch, COLLECT_CALL, (size_t)ev->index, 0);
         }
         break;
     case RUNTIME_TOOL_ARGUMENTS:

@@ -10,10 +10,20 @@ typedef struct collect_call {
     bool over; /* else the answer was cut off within it, and the arguments begin a JSON object */
 } collect_call;
 
+typedef enum collect_kind { COLLECT_CONTENT, COLLECT_REASONING, COLLECT_CALL } collect_kind;
+
+/* The order in which things were said: a piece of the content or of the thoughts, or the number of a call. */
+typedef struct collect_part {
+    collect_kind kind;
+    size_t       from, to;
+} collect_part;
+
 typedef struct collect_choice {
     str            content, reasoning;
     collect_call  *calls;
     size_t         n_calls;
+    collect_part  *parts;
+    size_t         n_parts;
     str            logprobs; /* JSON of the tokens, if the adapter writes it */
     bool           over;
     runtime_finish finish;
