@@ -45,23 +45,9 @@ void exchange_reply(exchange *x, int status, const char *type, str *body) {
     }
 }
 
-/* "dimensions: ...": whoever found the mistake says which field it is in, and the body has it. */
-static void name_param(const exchange *x, failure *f) {
-    size_t n = strcspn(f->message, ":"), first = strcspn(f->message, ".[:");
-    char   key[64];
-    if (f->status != 400 || f->param[0] || f->message[n] != ':' || n >= sizeof f->param || first >= sizeof key) return;
-    memcpy(key, f->message, first);
-    key[first] = '\0';
-    node member = node_get(&x->body, key);
-    if (node_is(&x->body) != NODE_OBJECT || node_is(&member) == NODE_ABSENT || memchr(f->message, ' ', n)) return;
-    memcpy(f->param, f->message, n);
-    f->param[n] = '\0';
-    if (!f->code[0]) snprintf(f->code, sizeof f->code, "invalid_value");
-}
-
 static void reply_failure(exchange *x, failure *f) {
     str body;
-    name_param(x, f);
+    error_find_field(f, &x->body);
     str_init(&body);
     x->core->failed = true;
     x->core->failure = *f;
@@ -367,7 +353,7 @@ static void fail_with(exchange *x, failure *f) {
     if (!c->streaming) {
         reply_failure(x, f);
     } else {
-        name_param(x, f);
+        error_find_field(f, &x->body);
         c->failed = true;
         c->failure = *f;
         put_stream_error(x, f);

@@ -182,6 +182,9 @@ void requests_resume(exchange *x);
 void requests_cancel(exchange *x);
 void requests_free(exchange *x);
 
+/* --- error_field.c --- */
+void error_find_field(failure *f, const node *body); /* fills param, if the body has the field */
+
 /* --- admit.c --- */
 bool admit_host(const exchange *x);
 /* Sets CORS headers; false: this origin may not ask (answered). */

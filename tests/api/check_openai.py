@@ -482,7 +482,7 @@ MISTAKES = [
     (chat(SUM, response_format={"type": "json_schema", "json_schema": {"name": "x"}}), 400, "response_format.json_schema.schema"),
     (chat(SUM, functions=[{}]), 400, "functions[0].name"), (chat(SUM, lora=[{"id": 0}]), 404, "lora"), (chat(SUM, lora=[{"id": -1}]), 400, "lora[0].id"), (chat(SUM, audio={}), 400, "audio"),
     (chat(SUM, grammar="root ::= ("), 400, "grammar"), (chat(SUM, regex="(("), 400, "regex"),
-    (chat(SUM, response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "wrong"}}}), 400, None),
+    (chat(SUM, response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "wrong"}}}), 400, "response_format"),
     (chat(LONG), 400, None),
 ]
 

@@ -51,6 +51,11 @@ def fields_are_named(server):
     hello = [{"role": "user", "content": "Hi"}]
     for path, body, param in (("/v1/embeddings", {"input": "hi", "dimensions": 5000}, "dimensions"), ("/v1/completions", {"prompt": [999999]}, "prompt"),
                               ("/v1/completions", {"prompt": "x", "best_of": 2, "stream": True}, "best_of"),
+                              ("/v1/chat/completions", {"messages": hello, "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "x"}}}},
+                               "response_format"),
+                              ("/v1/responses", {"input": "Hi", "text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "x"}}}}, "text"),
+                              ("/v1/chat/completions", {"messages": hello, "tool_choice": "required", "tools": [{"type": "function", "function": {
+                                  "name": "f", "parameters": {"type": "x"}}}]}, "tools"),
                               ("/v1/chat/completions", {"messages": hello, "tool_choice": {"type": "function", "function": {"name": "g"}},
                                                         "tools": [{"type": "function", "function": {"name": "f"}}]}, "tool_choice")):
         status, got = server.post(path, dict(body, model="demo"))
