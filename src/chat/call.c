@@ -76,6 +76,10 @@ bool chat_call_cut(chat_parser *p) {
         chat_tags_cut(p);
     else
         cut_arguments(p);
+    if (p->value.failed || p->arguments.failed) { /* clearing would forget it */
+        p->nomem = true;
+        return true;
+    }
     if (!p->announced) announce(p);
     chat_call_flush(p);
     chat_event ev = { .part = CHAT_TOOL_CUT, .index = p->index++ };
