@@ -50,7 +50,7 @@ def fields_are_named(server):
     """The field at fault, whoever found the mistake."""
     hello = [{"role": "user", "content": "Hi"}]
     for path, body, param in (("/v1/embeddings", {"input": "hi", "dimensions": 5000}, "dimensions"), ("/v1/completions", {"prompt": [999999]}, "prompt"),
-                              ("/v1/completions", {"prompt": "x", "best_of": 2, "stream": True}, "best_of"),
+                              ("/v1/completions", {"prompt": "x", "best_of": 2, "stream": True}, "best_of"), ("/detokenize", {"tokens": ["x"]}, "tokens[0]"),
                               ("/v1/chat/completions", {"messages": hello, "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "x"}}}},
                                "response_format"),
                               ("/v1/responses", {"input": "Hi", "text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "x"}}}}, "text"),
