@@ -99,7 +99,7 @@ bool admit_origin(exchange *x) {
         exchange_header(x, "Access-Control-Allow-Origin", "*");
     exchange_header(x, "Vary", "Origin");
     if (listed) exchange_header(x, "Access-Control-Allow-Credentials", "true");
-    exchange_header(x, "Access-Control-Expose-Headers", "X-Request-Id, X-Hearth-Ignored, Retry-After");
+    exchange_header(x, "Access-Control-Expose-Headers", "X-Request-Id, Request-Id, X-Hearth-Ignored, Retry-After");
     if (!view_eq_c(x->http->method, "OPTIONS")) return true;
     exchange_header(x, "Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, DELETE, OPTIONS");
     const view *asked = http_request_get(x->http, "access-control-request-headers");

@@ -11,43 +11,56 @@ static bool is_reference(const node *item) {
     return view_eq_c(node_text(&type), "item_reference");
 }
 
-/* Ids of items hold the id of their response: "fc_" + its 16 digits + a number. */
-static bool find_response(exchange *x, view id, kept_response *out) {
-    enum { DIGITS = 16 };
-    const char *mark = memchr(id.data, '_', id.len);
-    char        name[8 + DIGITS] = "resp_";
-    if (!mark || (size_t)(id.data + id.len - mark) < 1 + DIGITS) return false;
-    memcpy(name + 5, mark + 1, DIGITS);
-    return kept_get(x->server->kept, (view){ name, 5 + DIGITS }, x->core->key_id, out);
+enum { DIGITS = 16 };
+
+/* The conversation of one response, read; references mostly come in rows from the same one. */
+typedef struct source {
+    char     id[8 + DIGITS]; /* of the response; empty: none */
+    json_doc doc;
+} source;
+
+static void source_close(source *s) {
+    if (s->id[0]) json_doc_deinit(&s->doc);
+    s->id[0] = '\0';
+}
+
+/* Ids of items hold the id of their response: "fc_" + its digits + a number. False: it is not here. */
+static bool source_open(exchange *x, source *s, view item) {
+    kept_response r;
+    str           list;
+    const char   *mark = memchr(item.data, '_', item.len);
+    char          id[sizeof s->id] = "resp_";
+    if (!mark || (size_t)(item.data + item.len - mark) < 1 + DIGITS) return false;
+    memcpy(id + 5, mark + 1, DIGITS);
+    if (strcmp(id, s->id) == 0) return true;
+    source_close(s);
+    if (!kept_get(x->server->kept, (view){ id, 5 + DIGITS }, x->core->key_id, &r)) return false;
+    str_init(&list);
+    str_printf(&list, "{\"items\":[%s]}", str_cstr(&r.talk));
+    if (str_ok(&list) && json_doc_parse(&s->doc, list.data, list.len, NULL) == 0) memcpy(s->id, id, sizeof id);
+    str_deinit(&list);
+    kept_response_deinit(&r);
+    return s->id[0] != '\0';
 }
 
 /* Appends the item of that id. False: there is none. */
-static bool put_item(exchange *x, view id, str *out) {
-    kept_response r;
-    json_doc      doc;
-    str           list;
-    bool          found = false;
-    if (!find_response(x, id, &r)) return false;
-    str_init(&list);
-    str_printf(&list, "{\"items\":[%s]}", str_cstr(&r.talk));
-    if (str_ok(&list) && json_doc_parse(&doc, list.data, list.len, NULL) == 0) {
-        node root = node_root(&doc), items = node_get(&root, "items");
-        for (size_t i = 0; i < node_count(&items) && !found; i++) {
-            node item = node_at(&items, i), own = node_get(&item, "id");
-            found = view_eq(node_text(&own), id) && !is_reference(&item);
-            if (found) node_write(&item, out);
-        }
-        json_doc_deinit(&doc);
+static bool put_item(exchange *x, source *s, view id, str *out) {
+    if (!source_open(x, s, id)) return false;
+    node root = node_root(&s->doc), items = node_get(&root, "items");
+    for (size_t i = 0; i < node_count(&items); i++) {
+        node item = node_at(&items, i), own = node_get(&item, "id");
+        if (!view_eq(node_text(&own), id) || is_reference(&item)) continue;
+        node_write(&item, out);
+        return true;
     }
-    str_deinit(&list);
-    kept_response_deinit(&r);
-    return found;
+    return false;
 }
 
 bool responses_resolve(exchange *x) {
-    node input = node_get(&x->body, "input");
-    bool any = false, ok = true;
-    str  text;
+    node   input = node_get(&x->body, "input");
+    bool   any = false, ok = true;
+    source from = { .id = "" };
+    str    text;
     for (size_t i = 0; node_is(&input) == NODE_ARRAY && i < node_count(&input); i++) {
         node item = node_at(&input, i);
         any = any || is_reference(&item);
@@ -61,13 +74,14 @@ bool responses_resolve(exchange *x) {
         if (i) str_push(&text, ',');
         if (!is_reference(&item))
             node_write(&item, &text);
-        else if (!(ok = put_item(x, name, &text)))
+        else if (!(ok = put_item(x, &from, name, &text)))
             exchange_error(x, 404, "item_not_found", "input",
                            "Item with id '%.*s' not found. Responses stay in memory for a limited time (server.yaml, "
                            "responses), and with \"store\": false not at all.",
                            (int)(name.len > 60 ? 60 : name.len), name.data);
     }
     str_push(&text, ']');
+    source_close(&from);
     if (ok && (!str_ok(&text) || !node_set_json(&x->body, "input", (view){ text.data, text.len }))) {
         exchange_error_nomem(x);
         ok = false;
