@@ -282,6 +282,22 @@ def custom_text_is_cut(server):
     assert len(seen) > 3, seen
 
 
+def a_full_context_cuts(server):
+    """As the limit of tokens does; the model's own end and a stop text do not cut calls."""
+    body = ollama_body(CASES["required"], -1)
+    prompt = ollama_whole(server, body)["end"][1]
+    seen = set()
+    for more in range(8, 20, 6 if QUICK else 2):
+        small = dict(body, options={"temperature": 0, "num_ctx": prompt + more})
+        one, told = ollama_whole(server, small), ollama_stream(server, small)
+        assert one == told and one["end"][0] == "length" and not one["content"], (one, told)
+        seen.add(json.dumps(one["calls"]))
+    assert len(seen) >= 2, seen
+    stopped = dict(chat_body(CASES["required"], 100), stop=["city", "Paris", "tool"])
+    one, told = chat_whole(server, stopped), chat_stream(server, stopped)
+    assert one == told and one["finish"] == "tool_calls" and json.loads(one["calls"][0][2]) == {"city": "Paris"}, (one, told)
+
+
 def several_choices_are_cut(server):
     body = {"model": "demo", "messages": [{"role": "user", "content": ASK}], "temperature": 1, "seed": 7, "n": 3, "max_tokens": 14,
             "tools": functions("get_weather"), "tool_choice": "required"}
@@ -304,7 +320,7 @@ def main():
                     return equal_at_every_limit(server, protocol, name)
                 check.__name__ = f"{protocol}: {name}"
                 checks.run(check, server)
-        for check in (custom_text_is_cut, several_choices_are_cut):
+        for check in (custom_text_is_cut, a_full_context_cuts, several_choices_are_cut):
             checks.run(check, server)
     checks.exit()
 
