@@ -291,8 +291,8 @@ def a_full_context_cuts(server):
         small = dict(body, options={"temperature": 0, "num_ctx": prompt + more})
         one, told = ollama_whole(server, small), ollama_stream(server, small)
         assert one == told and one["end"][0] == "length" and not one["content"], (one, told)
-        seen.add(json.dumps(one["calls"]))
-    assert len(seen) >= 2, seen
+        seen.update(json.dumps(call["arguments"]) for call in one["calls"])
+    assert "{}" in seen, seen
     stopped = dict(chat_body(CASES["required"], 100), stop=["city", "Paris", "tool"])
     one, told = chat_whole(server, stopped), chat_stream(server, stopped)
     assert one == told and one["finish"] == "tool_calls" and json.loads(one["calls"][0][2]) == {"city": "Paris"}, (one, told)
