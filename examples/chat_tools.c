@@ -87,10 +87,12 @@ static void ask(hearth_model *m, const text *messages, turn *out) {
             if (!c) break;
             snprintf(c->id, sizeof c->id, "%s", ev->id);
             snprintf(c->name, sizeof c->name, "%s", ev->name);
-            out->n_calls = ev->call + 1;
             break;
         case HEARTH_TOOL_ARGUMENTS:
             if (c) add(&c->arguments, ev->text, ev->text_bytes);
+            break;
+        case HEARTH_TOOL_END: /* without it the call was cut off */
+            if (c) out->n_calls = ev->call + 1;
             break;
         case HEARTH_FAILED:
             fprintf(stderr, "%s\n", ev->text);

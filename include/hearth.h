@@ -265,7 +265,7 @@ typedef enum hearth_event_kind {
     HEARTH_REASONING = 4,      /* text */
     HEARTH_TOOL_BEGIN = 5,     /* call, id, name */
     HEARTH_TOOL_ARGUMENTS = 6, /* call, text: a piece of a JSON object */
-    HEARTH_TOOL_END = 7,       /* call */
+    HEARTH_TOOL_END = 7,       /* call; without it the call was cut off, and its arguments begin a JSON object */
     HEARTH_EMBEDDING = 8,      /* vector */
     HEARTH_DONE = 9,           /* the last event of a choice: finish, counts, seconds */
     HEARTH_FAILED = 10,        /* the last event of a choice, or of the request (choice -1): code, text */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls whose arguments are JSON, and calls that are read as a whole. See parse.h. */
 #include "chat/parse.h"
+#include "chat/partial.h"
 
 #include <string.h>
 
@@ -56,6 +57,35 @@ void chat_call_end(chat_parser *p) {
     p->index++;
     p->n_calls++;
     chat_call_clear(p);
+}
+
+/* Arguments that are not an object, or not yet: one that is quoted, or what its unfinished string says so far. */
+static void cut_arguments(chat_parser *p) {
+    char first = p->arguments.len ? p->arguments.data[0] : '{';
+    if (first == '{') return;
+    str_clear(&p->value);
+    if (first == '"') chat_json_string_begun((view){ p->arguments.data, p->arguments.len }, &p->value);
+    str_clear(&p->arguments);
+    chat_json_begun((view){ p->value.data, p->value.len }, &p->arguments);
+    if (p->arguments.len && p->arguments.data[0] != '{') str_clear(&p->arguments);
+}
+
+bool chat_call_cut(chat_parser *p) {
+    if (!p->has_name) return false;
+    if (p->entry >= CHAT_TAGS_BEGIN && p->entry < CHAT_WHOLE_BEGIN)
+        chat_tags_cut(p);
+    else
+        cut_arguments(p);
+    if (p->value.failed || p->arguments.failed) { /* clearing would forget it */
+        p->nomem = true;
+        return true;
+    }
+    if (!p->announced) announce(p);
+    chat_call_flush(p);
+    chat_event ev = { .part = CHAT_TOOL_CUT, .index = p->index++ };
+    p->sink(p->ctx, &ev);
+    chat_call_clear(p);
+    return true;
 }
 
 /* --- JSON --- */
@@ -205,8 +235,8 @@ chat_step chat_read_close(chat_parser *p, const char *close) {
     chat_skip_space(p);
     if (p->cur == p->buf.len) return p->eof ? CHAT_STEP_ON : CHAT_STEP_MORE;
     chat_step r = chat_read_literal(p, close);
-    if (r == CHAT_STEP_MORE) return r;
-    if (r == CHAT_STEP_FAIL) {
+    if (r == CHAT_STEP_MORE && !p->eof) return r;
+    if (r != CHAT_STEP_ON) {
         size_t have = p->buf.len - p->cur;
         if (p->eof && have < strlen(close) && memcmp(p->buf.data + p->cur, close, have) == 0)
             p->cur = p->buf.len;
@@ -396,13 +426,33 @@ static bool check_name(void *ctx, view name, view arguments) {
     return chat_tool_find(((chat_parser *)ctx)->o.tools, name) != NULL;
 }
 
-static bool report_call(void *ctx, view name, view arguments) {
-    chat_parser *p = ctx;
+static void take_call(chat_parser *p, view name, view arguments) {
     chat_call_clear(p);
     str_append(&p->name, name.data, name.len);
     str_append(&p->arguments, arguments.data, arguments.len);
-    chat_call_end(p);
+}
+
+static bool report_call(void *ctx, view name, view arguments) {
+    take_call(ctx, name, arguments);
+    chat_call_end(ctx);
     return true;
+}
+
+static bool report_begun(void *ctx, view name, view arguments) {
+    chat_parser *p = ctx;
+    take_call(p, name, arguments);
+    p->has_name = true;
+    return true;
+}
+
+/* The answer was cut off: calls that are complete are reported, the last one is left to chat_call_cut. */
+static chat_step whole_cut(chat_parser *p, view text) {
+    bool python = p->f.row->shape == CHAT_SHAPE_PYTHON;
+    text.len -= chat_begun_marker(text, p->f.row->close, 1);
+    if (!(python ? chat_python_begun : chat_gemma_begun)(text, check_name, check_name, p)) return CHAT_STEP_FAIL;
+    (void)(python ? chat_python_begun : chat_gemma_begun)(text, report_call, report_begun, p);
+    p->cur = p->buf.len;
+    return CHAT_STEP_MORE;
 }
 
 chat_step chat_whole_step(chat_parser *p) {
@@ -419,6 +469,7 @@ chat_step chat_whole_step(chat_parser *p) {
         text = (view){ p->buf.data + p->cur, at - p->cur };
         ok = (python ? chat_python_calls : chat_gemma_call)(text, check_name, p, &cut);
     }
+    if (!ok && !found && p->cut) return whole_cut(p, text);
     if (!ok) return CHAT_STEP_FAIL;
     p->cur = at + (found ? m.len : 0);
     (void)(python ? chat_python_calls : chat_gemma_call)(text, report_call, p, &cut);

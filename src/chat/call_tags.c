@@ -5,6 +5,7 @@
  * plain text; the tool's schema says which of them are strings. A string is sent on while it is written.
  */
 #include "chat/parse.h"
+#include "chat/partial.h"
 
 #include <string.h>
 
@@ -68,7 +69,7 @@ static chat_step glm_name(chat_parser *p) {
     size_t end = p->cur;
     while (end < p->buf.len && p->buf.data[end] != '<' && p->buf.data[end] != '\n') end++;
     if (end - p->cur > CHAT_MAX_NAME) return CHAT_STEP_FAIL;
-    if (end == p->buf.len && !p->eof) return CHAT_STEP_MORE;
+    if (end == p->buf.len && (!p->eof || p->cut)) return CHAT_STEP_MORE;
     size_t n = end - p->cur;
     while (n > 0 && (p->buf.data[p->cur + n - 1] == ' ' || p->buf.data[p->cur + n - 1] == '\r')) n--;
     str_clear(&p->name);
@@ -157,6 +158,8 @@ static chat_step value_step(chat_parser *p, const tag_style *s) {
     bool      found = chat_find(p, p->probe > p->cur ? p->probe : p->cur, &end, 1, &at, &which);
     size_t    to = at;
     p->probe = at;
+    if (!found && p->cut)
+        to -= chat_begun_marker((view){ p->buf.data + p->cur, to - p->cur }, s->value_close, CHAT_TOLD_APART);
     if (s->line_breaks && to > p->cur && p->buf.data[to - 1] == '\n') to--;
     if (p->kinds == CHAT_KIND_STRING) {
         if (!found) to = p->cur + chat_whole_chars(p->buf.data + p->cur, to - p->cur);
@@ -177,6 +180,13 @@ static chat_step value_step(chat_parser *p, const tag_style *s) {
     p->cur = at + end.len;
     p->entry = T_BODY;
     return CHAT_STEP_ON;
+}
+
+void chat_tags_cut(chat_parser *p) {
+    if (p->entry != T_VALUE || p->kinds == CHAT_KIND_STRING) return; /* strings are sent on as they come */
+    view text = { p->buf.data + p->cur, p->buf.len - p->cur };
+    text.len -= chat_begun_marker(text, style_of(p)->value_close, 1);
+    chat_json_begun(text, &p->arguments);
 }
 
 /* Behind a call: MiniMax puts several into one section; else the closing marker. */

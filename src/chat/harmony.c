@@ -48,7 +48,7 @@ static view header_word(view header, const char *mark) {
     return (view){ at, n };
 }
 
-/* The answer was cut off within a header or a call. */
+/* The answer was cut off within a header or behind what there is of a call. */
 static chat_step drop_rest(chat_parser *p) {
     p->at = p->buf.len;
     return CHAT_STEP_MORE;
@@ -130,6 +130,7 @@ static chat_step text_step(chat_parser *p) {
 
 static chat_step call_step(chat_parser *p) {
     chat_step r = chat_scan_value(p, &p->arguments, true);
+    if (r == CHAT_STEP_MORE && p->eof && p->cut && chat_call_cut(p)) return drop_rest(p);
     if (r == CHAT_STEP_MORE && p->eof) r = CHAT_STEP_FAIL;
     if (r == CHAT_STEP_MORE) return r;
     if (r == CHAT_STEP_ON && p->js.kind == '{') {
@@ -139,7 +140,6 @@ static chat_step call_step(chat_parser *p) {
         return CHAT_STEP_ON;
     }
     chat_call_fail(p);
-    if (p->cut) return drop_rest(p);
     text_begin(p, CHAT_CONTENT);
     put(p, p->resume - p->at);
     p->scan = p->at;
@@ -164,7 +164,7 @@ chat_step chat_harmony_step(chat_parser *p) {
                 p->entry = H_HEADER;
                 return r;
             }
-            if (more) return CHAT_STEP_MORE;
+            if (more && !p->eof) return CHAT_STEP_MORE;
         }
         text_begin(p, p->o.starts_in_reasoning && !p->o.plain_reasoning ? CHAT_REASONING : CHAT_CONTENT);
         return CHAT_STEP_ON;

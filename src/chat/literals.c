@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls of LFM2 (Python) and Gemma 4 (its own notation) as JSON; see values.h. */
+#include "chat/partial.h"
 #include "chat/values.h"
 
 #include <string.h>
@@ -12,7 +13,9 @@ enum { QUOTE_LEN = 5 };
 typedef struct reader {
     const char *p, *end;
     bool        gemma, unfinished; /* unfinished: the text ended inside a string */
+    bool        partial;           /* the text may end anywhere: out gets as much as is certain */
     int         depth;
+    view        called; /* the name of the call that is being read, once it is known */
     str        *out;
 } reader;
 
@@ -33,8 +36,9 @@ static bool next_is(reader *r, char c) {
 }
 
 static bool take_text(reader *r, const char *text) {
-    size_t n = strlen(text);
-    if ((size_t)(r->end - r->p) < n || memcmp(r->p, text, n) != 0) return false;
+    size_t n = strlen(text), have = (size_t)(r->end - r->p);
+    if (have < n && r->partial && memcmp(r->p, text, have) == 0) r->p = r->end;
+    if (have < n || memcmp(r->p, text, n) != 0) return false;
     r->p += n;
     return true;
 }
@@ -108,6 +112,14 @@ static bool ends_string(const reader *r) {
     return p == r->end || (*p && strchr(",)]}:", *p));
 }
 
+static void string_unfinished(reader *r, const char *text, size_t n) {
+    r->unfinished = true;
+    if (!r->partial) return;
+    r->p = r->end;
+    str_push(r->out, '"');
+    chat_string_to_json((view){ text, n }, r->out);
+}
+
 static bool quoted(reader *r) {
     char q = *r->p++;
     str  text;
@@ -115,7 +127,7 @@ static bool quoted(reader *r) {
     str_init(&text);
     while (r->p < r->end) {
         char c = *r->p++;
-        if (c == q && ends_string(r)) {
+        if (c == q && ends_string(r) && !(r->partial && r->p == r->end)) {
             ok = true;
             break;
         }
@@ -127,7 +139,7 @@ static bool quoted(reader *r) {
     if (ok)
         str_put_json(r->out, str_cstr(&text), text.len);
     else
-        r->unfinished = true;
+        string_unfinished(r, str_cstr(&text), text.len);
     r->out->failed |= text.failed;
     str_deinit(&text);
     return ok;
@@ -136,7 +148,8 @@ static bool quoted(reader *r) {
 static bool gemma_string(reader *r) {
     const char *end = memmem(r->p, (size_t)(r->end - r->p), QUOTE, QUOTE_LEN);
     if (!end) {
-        r->unfinished = true;
+        view rest = { r->p, (size_t)(r->end - r->p) };
+        string_unfinished(r, rest.data, rest.len - chat_begun_marker(rest, QUOTE, 1));
         return false;
     }
     str_put_json(r->out, r->p, (size_t)(end - r->p));
@@ -181,6 +194,7 @@ static bool number(reader *r) {
         exponent = digits(r, &text);
     }
     ok = fraction && exponent;
+    if (r->partial && r->p == r->end && r->p[-1] == '.') ok = false; /* the digit behind it was ours */
     if (ok) str_append(r->out, text.data, text.len);
     r->out->failed |= text.failed;
     str_deinit(&text);
@@ -209,11 +223,12 @@ static bool key(reader *r) {
     space(r);
     if (r->p == r->end) return false;
     if (r->gemma && take_text(r, QUOTE)) return gemma_string(r);
+    if (r->p == r->end) return false;
     if (*r->p == '"' || *r->p == '\'') return quoted(r);
     if (!r->gemma) return false;
     const char *from = r->p;
     while (r->p < r->end && !strchr(":{}[],<\n", *r->p)) r->p++;
-    if (r->p == from) return false;
+    if (r->p == from || (r->partial && r->p == r->end)) return false;
     str_put_json(r->out, from, (size_t)(r->p - from));
     return true;
 }
@@ -277,7 +292,9 @@ static bool value(reader *r) {
 static bool python_call(reader *r, chat_call_sink sink, void *ctx) {
     view called = name(r);
     bool first = true;
+    r->called = (view){ NULL, 0 };
     if (called.len == 0 || !take(r, '(')) return false;
+    r->called = called;
     str_clear(r->out);
     str_push(r->out, '{');
     while (!next_is(r, ')')) {
@@ -293,23 +310,43 @@ static bool python_call(reader *r, chat_call_sink sink, void *ctx) {
     }
     r->p++;
     str_push(r->out, '}');
+    r->called = (view){ NULL, 0 };
     return sink(ctx, called, (view){ r->out->data, r->out->len });
+}
+
+static bool python_calls(reader *r, chat_call_sink sink, void *ctx) {
+    bool listed = take(r, '['), ok = python_call(r, sink, ctx);
+    while (ok && (next_is(r, ',') || (!listed && next_is(r, ';')))) {
+        r->p++;
+        if (next_is(r, ']')) break;
+        ok = python_call(r, sink, ctx);
+    }
+    if (listed) ok = ok && take(r, ']');
+    space(r);
+    return ok && r->p == r->end && !r->out->failed;
 }
 
 bool chat_python_calls(view text, chat_call_sink sink, void *ctx, bool *unfinished) {
     str    out;
     reader r = { .p = text.data, .end = text.data + text.len, .out = &out };
     str_init(&out);
-    bool listed = take(&r, '['), ok = python_call(&r, sink, ctx);
-    while (ok && (next_is(&r, ',') || (!listed && next_is(&r, ';')))) {
-        r.p++;
-        if (next_is(&r, ']')) break;
-        ok = python_call(&r, sink, ctx);
-    }
-    if (listed) ok = ok && take(&r, ']');
-    space(&r);
-    ok = ok && r.p == r.end && !out.failed;
+    bool ok = python_calls(&r, sink, ctx);
     *unfinished = r.unfinished;
+    str_deinit(&out);
+    return ok;
+}
+
+/* What could not be read goes on behind the end of the text; and it is one of the tools, if it has a name. */
+static bool give_begun(const reader *r, chat_call_sink begun, void *ctx) {
+    return r->p == r->end && !r->out->failed &&
+           (!r->called.len || begun(ctx, r->called, (view){ str_cstr(r->out), r->out->len }));
+}
+
+bool chat_python_begun(view text, chat_call_sink sink, chat_call_sink begun, void *ctx) {
+    str    out;
+    reader r = { .p = text.data, .end = text.data + text.len, .out = &out, .partial = true };
+    str_init(&out);
+    bool ok = python_calls(&r, sink, ctx) || give_begun(&r, begun, ctx);
     str_deinit(&out);
     return ok;
 }
@@ -321,19 +358,32 @@ bool chat_python_value(view text, str *out) {
     return ok && r.p == r.end;
 }
 
+static bool gemma_call(reader *r, chat_call_sink sink, void *ctx) {
+    space(r);
+    if (!take_text(r, "call:")) return false;
+    view called = name(r);
+    if (called.len == 0 || !next_is(r, '{')) return false;
+    r->called = called;
+    bool ok = object(r);
+    space(r);
+    return ok && r->p == r->end && !r->out->failed && sink(ctx, called, (view){ r->out->data, r->out->len });
+}
+
 bool chat_gemma_call(view text, chat_call_sink sink, void *ctx, bool *unfinished) {
     str    out;
     reader r = { .p = text.data, .end = text.data + text.len, .gemma = true, .out = &out };
-    bool   ok = false;
     str_init(&out);
-    space(&r);
-    if (take_text(&r, "call:")) {
-        view called = name(&r);
-        ok = called.len > 0 && next_is(&r, '{') && object(&r);
-        space(&r);
-        ok = ok && r.p == r.end && !out.failed && sink(ctx, called, (view){ out.data, out.len });
-    }
+    bool ok = gemma_call(&r, sink, ctx);
     *unfinished = r.unfinished;
+    str_deinit(&out);
+    return ok;
+}
+
+bool chat_gemma_begun(view text, chat_call_sink sink, chat_call_sink begun, void *ctx) {
+    str    out;
+    reader r = { .p = text.data, .end = text.data + text.len, .gemma = true, .out = &out, .partial = true };
+    str_init(&out);
+    bool ok = gemma_call(&r, sink, ctx) || give_begun(&r, begun, ctx);
     str_deinit(&out);
     return ok;
 }

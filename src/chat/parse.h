@@ -15,7 +15,7 @@
 
 typedef enum chat_step {
     CHAT_STEP_ON,   /* something was read; call again */
-    CHAT_STEP_MORE, /* more text is needed */
+    CHAT_STEP_MORE, /* more text is needed; at the end of an answer that was cut off: would be */
     CHAT_STEP_FAIL, /* this is not a call */
     CHAT_STEP_DONE, /* the calls behind this marker are over */
 } chat_step;
@@ -31,7 +31,11 @@ typedef struct chat_mark {
     int            entry; /* CHAT_MARK_CALL: where its reader begins */
 } chat_mark;
 
-enum { CHAT_MAX_MARKS = 8, CHAT_MAX_NAME = 512 };
+enum {
+    CHAT_MAX_MARKS = 8,
+    CHAT_MAX_NAME = 512,
+    CHAT_TOLD_APART = 3, /* bytes of a marker's beginning: fewer begin too many other things */
+};
 
 struct chat_parser {
     chat_format         f;
@@ -93,6 +97,7 @@ void      chat_call_fail(chat_parser *p);               /* parser.c: says so if 
 bool      chat_call_begin(chat_parser *p, bool stream); /* p->name is there; false: no such tool */
 void      chat_call_flush(chat_parser *p);              /* sends what arguments there are */
 void      chat_call_end(chat_parser *p);
+bool      chat_call_cut(chat_parser *p); /* the answer ends within the call; false: its name is not known */
 chat_step chat_read_close(chat_parser *p, const char *close); /* the marker, if it is there; ON, or MORE */
 chat_step chat_scan_value(chat_parser *p, str *out, bool arguments);
 chat_step chat_json_step(chat_parser *p);
@@ -101,6 +106,7 @@ chat_step chat_whole_step(chat_parser *p);
 
 /* call_tags.c */
 chat_step chat_tags_step(chat_parser *p);
+void      chat_tags_cut(chat_parser *p); /* what there is of a value that has no end */
 
 /* harmony.c */
 chat_step chat_harmony_step(chat_parser *p);

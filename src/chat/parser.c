@@ -3,6 +3,7 @@
 #include "chat/parser.h"
 
 #include "chat/parse.h"
+#include "chat/partial.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +68,7 @@ chat_step chat_read_literal(chat_parser *p, const char *text) {
     size_t n = strlen(text), have = p->buf.len - p->cur;
     if (have > n) have = n;
     if (memcmp(p->buf.data + p->cur, text, have) != 0) return CHAT_STEP_FAIL;
-    if (have < n) return p->eof ? CHAT_STEP_FAIL : CHAT_STEP_MORE;
+    if (have < n) return p->eof && !p->cut ? CHAT_STEP_FAIL : CHAT_STEP_MORE;
     p->cur += n;
     return CHAT_STEP_ON;
 }
@@ -81,7 +82,7 @@ chat_step chat_read_until(chat_parser *p, const char *end, str *out) {
     size_t    at, which;
     bool      found = chat_find(p, p->cur, &m, 1, &at, &which);
     if (at - p->cur > CHAT_MAX_NAME) return CHAT_STEP_FAIL;
-    if (!found) return p->eof ? CHAT_STEP_FAIL : CHAT_STEP_MORE;
+    if (!found) return p->eof && !p->cut ? CHAT_STEP_FAIL : CHAT_STEP_MORE;
     const char *a = p->buf.data + p->cur, *b = p->buf.data + at;
     while (a < b && is_space(*a)) a++;
     while (b > a && is_space(b[-1])) b--;
@@ -120,7 +121,7 @@ static chat_step start_step(chat_parser *p) {
     chat_skip_space(p);
     if (p->cur == p->buf.len && !p->eof) return CHAT_STEP_MORE;
     chat_step r = chat_read_literal(p, f->think_open);
-    if (r == CHAT_STEP_MORE) return r;
+    if (r == CHAT_STEP_MORE && !p->eof) return r;
     if (r == CHAT_STEP_ON)
         enter(p, CHAT_IN_REASONING, p->cur, true);
     else
@@ -247,12 +248,13 @@ static chat_step call_step(chat_parser *p) {
         if (gap_to > gap_from) keep_gap(p, gap_from, gap_to);
         p->at = p->scan = p->resume = p->cur;
     }
-    if (r == CHAT_STEP_MORE && p->eof) r = CHAT_STEP_FAIL;
-    if (r == CHAT_STEP_FAIL) {
+    if (r == CHAT_STEP_MORE && p->eof) {
         /* Without a marker it is a call only when it has named a tool: an answer in JSON begins in the same way. */
-        bool marked = p->scan < p->resume || p->has_name || p->n_calls > p->first_call;
+        if (p->cut && (chat_call_cut(p) || p->scan < p->resume || p->n_calls > p->first_call)) return drop_rest(p);
+        r = CHAT_STEP_FAIL;
+    }
+    if (r == CHAT_STEP_FAIL) {
         chat_call_fail(p);
-        if (p->cut && marked) return drop_rest(p);
         chat_emit_text(p, CHAT_CONTENT, p->buf.data + p->at, p->resume - p->at);
         enter(p, CHAT_IN_CONTENT, p->resume, false);
         r = CHAT_STEP_ON;
@@ -361,20 +363,20 @@ int chat_parser_feed(chat_parser *p, const char *text, size_t bytes, err *e) {
     return result(p, e);
 }
 
-/* What is held back at the end begins like a call. One or two characters begin too many other things. */
+/* What is held back at the end begins like a call. */
 static bool holds_call(const chat_parser *p) {
-    enum { TOLD_APART = 3 };
-    size_t n = p->buf.len - p->scan;
-    if (p->state != CHAT_IN_CONTENT || p->scan < p->at || n < TOLD_APART) return false;
-    for (size_t i = 0; i < p->n_marks; i++) {
+    if (p->state != CHAT_IN_CONTENT || p->scan < p->at) return false;
+    view held = { p->buf.data + p->scan, p->buf.len - p->scan };
+    for (size_t i = 0; i < p->n_marks && held.len; i++) {
         const chat_mark *m = &p->marks[i];
-        if (m->kind == CHAT_MARK_CALL && n < m->len && memcmp(p->buf.data + p->scan, m->text, n) == 0) return true;
+        if (m->kind == CHAT_MARK_CALL && chat_begun_marker(held, m->text, CHAT_TOLD_APART) == held.len) return true;
     }
     return false;
 }
 
 int chat_parser_finish(chat_parser *p, bool cut, err *e) {
     if (cut && p->buf.len && holds_call(p)) p->buf.len = p->scan;
+    if (cut && p->state == CHAT_IN_CALL) p->buf.len = chat_whole_chars(p->buf.data, p->buf.len);
     p->cut = cut;
     p->eof = true;
     if (p->buf.len) run(p);

@@ -10,13 +10,14 @@
  *   the white space that stood in front of the call.
  * - A call counts when it is complete, well formed and names a tool that was offered; its arguments are then one JSON
  *   object, also where the syntax writes something else (the tool's schema says which values are strings).
- * - Anything else that began like a call is given back as content, byte for byte: nothing the model said is lost. Only
- *   where the answer was cut off (finish with `cut`) an unfinished call, or the beginning of its marker, is dropped: what
- *   the model would have made of it is a call, not a text.
+ * - Anything else that began like a call is given back as content, byte for byte: nothing the model said is lost.
+ * - Where the answer was cut off (finish with `cut`) within a call, what there is of it is a call once its name is
+ *   known: it ends in CHAT_TOOL_CUT, and its arguments are the beginning of a JSON object, perhaps nothing. Cut off in
+ *   front of that, also within the marker, it is dropped: what the model would have made of it is a call, not a text.
  * - With stream_arguments a call is announced as soon as its name is known and its arguments follow in pieces; a call
  *   that breaks then ends in CHAT_TOOL_FAILED (forget it) and its text arrives as content. Without it calls are
- *   reported only when they are complete, and CHAT_TOOL_FAILED never comes. Syntaxes that cannot be streamed
- *   (Mistral with an id at the end, LFM2, Gemma 4) report whole calls in both modes.
+ *   reported when they are complete or cut off, and CHAT_TOOL_FAILED never comes. Syntaxes that cannot be streamed
+ *   (Mistral with an id at the end, LFM2, Gemma 4) do so in both modes. What is told in the end is the same.
  *
  * End-of-turn tokens must not be part of the text; marker tokens must.
  */
@@ -37,6 +38,7 @@ typedef enum chat_part {
     CHAT_TOOL_BEGIN,     /* index, name, id (empty: the syntax has none, the caller makes one) */
     CHAT_TOOL_ARGUMENTS, /* index, text: a further piece of the JSON object */
     CHAT_TOOL_END,       /* index */
+    CHAT_TOOL_CUT,       /* index; instead of the end, and the last event of the answer */
     CHAT_TOOL_FAILED,    /* index; only with stream_arguments */
 } chat_part;
 

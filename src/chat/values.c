@@ -173,6 +173,25 @@ bool chat_json_scan_complete(const chat_json_scan *s) {
                                                       s->state == S_FRACTION || s->state == S_EXP_DIGITS));
 }
 
+chat_place chat_json_scan_place(const chat_json_scan *s) {
+    switch (s->state) {
+    case S_STRING: return CHAT_PLACE_STRING;
+    case S_MINUS:
+    case S_POINT:
+    case S_EXP:
+    case S_EXP_SIGN:
+    case S_ZERO:
+    case S_INT:
+    case S_FRACTION:
+    case S_EXP_DIGITS: return CHAT_PLACE_NUMBER;
+    case S_FIRST_ITEM:
+    case S_FIRST_KEY:
+    case S_NEXT:
+    case S_DONE: return CHAT_PLACE_CLOSES;
+    default: return CHAT_PLACE_OPEN;
+    }
+}
+
 /* --- tools and what their schemas say of a value --- */
 
 const json_value *chat_tool_function(const json_value *tool) {

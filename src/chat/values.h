@@ -32,6 +32,15 @@ void      chat_json_scan_init(chat_json_scan *s);
 chat_scan chat_json_scan_byte(chat_json_scan *s, char c, str *out);
 bool      chat_json_scan_complete(const chat_json_scan *s); /* at the end of the text: the value is whole */
 
+/* What follows if the text ends here; see partial.h. */
+typedef enum chat_place {
+    CHAT_PLACE_OPEN,   /* a key or a value is missing, or is half there */
+    CHAT_PLACE_STRING, /* inside a string that is a value */
+    CHAT_PLACE_NUMBER, /* inside a number, which may go on */
+    CHAT_PLACE_CLOSES, /* at most closing brackets are missing */
+} chat_place;
+chat_place chat_json_scan_place(const chat_json_scan *s);
+
 /* The tool of this name, as OpenAI writes it (its "function" member) or flat; NULL: not offered. */
 const json_value *chat_tool_find(const json_value *tools, view name);
 const json_value *chat_tool_function(const json_value *tool);   /* the object with the name, or NULL */
@@ -53,5 +62,9 @@ bool chat_python_calls(view text, chat_call_sink sink, void *ctx, bool *unfinish
 bool chat_python_value(view text, str *out); /* appends one literal as JSON; on false some of it may be there */
 /* A call of Gemma 4: "call:f{a:1,s:<|"|>x<|"|>}". */
 bool chat_gemma_call(view text, chat_call_sink sink, void *ctx, bool *unfinished);
+/* The same where the text ends anywhere: begun gets the call that is not complete, if its name is, with the beginning
+ * of a JSON object. False: however it went on, it would not be of this form. */
+bool chat_python_begun(view text, chat_call_sink sink, chat_call_sink begun, void *ctx);
+bool chat_gemma_begun(view text, chat_call_sink sink, chat_call_sink begun, void *ctx);
 
 #endif

@@ -69,7 +69,7 @@ static void on_part(void *ctx, const chat_event *p) {
     request_choice *c = ctx;
     request        *x = c->owner;
     if (c->stopped >= 0 || c->over) return; /* the engine does not know yet */
-    if (c->cut) return;
+    if (c->broken) return;
     if (x->only_calls && p->part == CHAT_CONTENT) return; /* the beginning of a call that was cut off */
     if (c->stop && p->part == CHAT_CONTENT) {
         give_content(c, p->text);
@@ -96,9 +96,10 @@ static void on_part(void *ctx, const chat_event *p) {
             ev.id = view_of(id);
         }
         break;
-    case CHAT_TOOL_FAILED: /* with streamed arguments only: cut off, unless its grammar had a hole */
-        c->cut = c->finishing;
-        if (c->cut) return;
+    case CHAT_TOOL_CUT: return; /* a call without its end */
+    case CHAT_TOOL_FAILED:      /* its grammar had a hole, and it was told as a call */
+        c->broken = c->finishing;
+        if (c->broken) return;
         ev.kind = RUNTIME_TOOL_END;
         break;
     }
@@ -243,8 +244,8 @@ static void give_done(request *x, const engine_event *g) {
                                       .generate_s = g->usage.generate_s } };
     give_text(x, g->choice, g->text);
     c->finishing = true;
-    if (!c->over && c->parser && chat_parser_finish(c->parser, g->finish == ENGINE_LENGTH, &e) < 0)
-        give_up(x, g->choice, &e);
+    bool cut = g->finish == ENGINE_LENGTH || g->finish == ENGINE_CANCELLED;
+    if (!c->over && c->parser && chat_parser_finish(c->parser, cut, &e) < 0) give_up(x, g->choice, &e);
     if (c->stop && c->stopped < 0 && !c->over) {
         stop_finish(c->stop, &c->shown);
         emit_shown(c);

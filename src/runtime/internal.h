@@ -117,7 +117,7 @@ typedef struct request_choice {
     chat_parser *parser;    /* NULL: text is content as it stands */
     bool         over;      /* its last event was given out */
     bool         finishing; /* the engine has said everything */
-    bool         cut;       /* a call that was announced is not complete, and its text was told as arguments */
+    bool         broken;    /* a call that was announced is none, and its text was told as arguments */
     int          tokens, reasoning_tokens;
     /* Stop texts end the content of a parsed answer; thoughts and calls may contain them. */
     stop_matcher *stop;    /* NULL: none, or the engine looks for them */

@@ -237,8 +237,7 @@ typedef struct runtime_request {
     view                tool_name;
     bool                parallel_tools; /* more than one call in an answer; default true */
     /* Calls that are held to their grammar are announced when their name is known, and their arguments come in pieces
-     * while they are written. One that the end of the answer cuts off has no TOOL_END then; otherwise a call that is
-     * not complete is content. */
+     * while they are written; else when they are complete. What is told in the end is the same. */
     bool stream_calls;
 
     runtime_thinking thinking;
@@ -308,7 +307,7 @@ typedef enum runtime_event_kind {
     RUNTIME_REASONING,      /* text */
     RUNTIME_TOOL_BEGIN,     /* index, id, name */
     RUNTIME_TOOL_ARGUMENTS, /* index, text: a piece of JSON */
-    RUNTIME_TOOL_END,       /* index */
+    RUNTIME_TOOL_END,       /* index; a call without it was cut off, and its arguments begin a JSON object */
     RUNTIME_EMBEDDING,      /* vector */
     RUNTIME_SCORE,          /* score */
     RUNTIME_DONE,           /* the last event of a choice: finish, usage */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/collect.h"
 
+#include "chat/partial.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +27,7 @@ void collect_deinit(collect *c) {
             str_deinit(&ch->calls[k].arguments);
         }
         free(ch->calls);
+        free(ch->parts);
     }
     free(c->choices);
     memset(c, 0, sizeof *c);
@@ -45,22 +48,49 @@ static collect_call *call_at(collect *c, collect_choice *ch, int index) {
     return &ch->calls[index];
 }
 
+/* What was said goes on, or something else begins. */
+static void add_part(collect *c, collect_choice *ch, collect_kind kind, size_t from, size_t to) {
+    collect_part *last = ch->n_parts ? &ch->parts[ch->n_parts - 1] : NULL;
+    if (last && last->kind == kind && kind != COLLECT_CALL) {
+        last->to = to;
+        return;
+    }
+    collect_part *bigger = realloc(ch->parts, (ch->n_parts + 1) * sizeof *bigger);
+    if (!bigger) {
+        c->failed = true;
+        return;
+    }
+    ch->parts = bigger;
+    ch->parts[ch->n_parts++] = (collect_part){ kind, from, to };
+}
+
+static void add_text(collect *c, collect_choice *ch, collect_kind kind, view text) {
+    str   *s = kind == COLLECT_CONTENT ? &ch->content : &ch->reasoning;
+    size_t from = s->len;
+    str_append(s, text.data, text.len);
+    if (s->len > from) add_part(c, ch, kind, from, s->len);
+}
+
 void collect_event(collect *c, const runtime_event *ev) {
     if (ev->kind == RUNTIME_STARTED) c->prompt_tokens = ev->prompt_tokens;
     if (ev->choice < 0 || (size_t)ev->choice >= c->n) return;
     collect_choice *ch = &c->choices[ev->choice];
     collect_call   *call;
     switch (ev->kind) {
-    case RUNTIME_CONTENT: str_append(&ch->content, ev->text.data, ev->text.len); break;
-    case RUNTIME_REASONING: str_append(&ch->reasoning, ev->text.data, ev->text.len); break;
+    case RUNTIME_CONTENT: add_text(c, ch, COLLECT_CONTENT, ev->text); break;
+    case RUNTIME_REASONING: add_text(c, ch, COLLECT_REASONING, ev->text); break;
     case RUNTIME_TOOL_BEGIN:
         if ((call = call_at(c, ch, ev->index))) {
             str_append(&call->id, ev->id.data, ev->id.len);
             str_append(&call->name, ev->name.data, ev->name.len);
+            add_part(c, ch, COLLECT_CALL, (size_t)ev->index, 0);
         }
         break;
     case RUNTIME_TOOL_ARGUMENTS:
         if ((call = call_at(c, ch, ev->index))) str_append(&call->arguments, ev->text.data, ev->text.len);
+        break;
+    case RUNTIME_TOOL_END:
+        if ((call = call_at(c, ch, ev->index))) call->over = true;
         break;
     case RUNTIME_DONE:
         ch->over = true;
@@ -70,6 +100,30 @@ void collect_event(collect *c, const runtime_event *ev) {
         break;
     default: break;
     }
+}
+
+/* Models put white space between values as they like, and line breaks end a line of NDJSON. */
+static void put_compact(view json, str *out) {
+    bool quoted = false;
+    for (size_t i = 0; i < json.len; i++) {
+        char c = json.data[i];
+        if (quoted && c == '\\') {
+            str_push(out, c);
+            c = ++i < json.len ? json.data[i] : c;
+        } else if (c == '"') {
+            quoted = !quoted;
+        }
+        if (quoted || !(c == ' ' || c == '\n' || c == '\r' || c == '\t')) str_push(out, c);
+    }
+}
+
+void collect_put_object(const collect_call *call, str *out) {
+    str closed;
+    str_init(&closed);
+    chat_json_close((view){ str_cstr(&call->arguments), call->arguments.len }, false, &closed);
+    put_compact((view){ str_cstr(&closed), closed.len }, out);
+    out->failed |= closed.failed;
+    str_deinit(&closed);
 }
 
 bool collect_ok(const collect *c) {

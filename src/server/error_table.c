@@ -40,6 +40,7 @@ static const error_status statuses[] = {
     { 409, "Conflict", BAD, "invalid_prompt", BAD },
     { 413, "Content Too Large", BAD, "invalid_prompt", "request_too_large" },
     { 414, "URI Too Long", BAD, "invalid_prompt", BAD },
+    { 415, "Unsupported Media Type", BAD, "invalid_prompt", BAD },
     { 417, "Expectation Failed", BAD, "invalid_prompt", BAD },
     { 422, "Unprocessable Content", BAD, "invalid_prompt", BAD },
     { 429, "Too Many Requests", "rate_limit_error", "invalid_prompt", "rate_limit_error" },

@@ -45,8 +45,9 @@ void exchange_reply(exchange *x, int status, const char *type, str *body) {
     }
 }
 
-static void reply_failure(exchange *x, const failure *f) {
+static void reply_failure(exchange *x, failure *f) {
     str body;
+    error_find_field(f, &x->body);
     str_init(&body);
     x->core->failed = true;
     x->core->failure = *f;
@@ -265,6 +266,7 @@ static void put_head(exchange *x, str *out, bool chunked) {
         str_printf(out, "Content-Length: %zu\r\n", c->out.len);
     put_date(out);
     str_printf(out, "X-Request-Id: %s\r\n", x->id);
+    if (x->route->api->id_header) str_printf(out, "%s: %s\r\n", x->route->api->id_header, x->id);
     str_append(out, str_cstr(&c->headers), c->headers.len);
     if (c->ignored.len && c->status < 400) str_printf(out, "X-Hearth-Ignored: %s\r\n", str_cstr(&c->ignored));
     str_puts(out, c->close ? "Connection: close\r\n\r\n" : "Connection: keep-alive\r\n\r\n");
@@ -345,12 +347,13 @@ static void put_stream_error(exchange *x, const failure *f) {
 }
 
 /* Fails an exchange on the I/O thread, whatever it has sent already. */
-static void fail_with(exchange *x, const failure *f) {
+static void fail_with(exchange *x, failure *f) {
     exchange_core *c = x->core;
     if (c->over || c->replied) return;
     if (!c->streaming) {
         reply_failure(x, f);
     } else {
+        error_find_field(f, &x->body);
         c->failed = true;
         c->failure = *f;
         put_stream_error(x, f);
@@ -468,11 +471,12 @@ void exchange_admit(exchange *x) {
         answer_options(x);
         routed = false;
     }
+    if (routed && body && !admit_coding(x)) routed = false;
     if (routed && (x->route->flags & ROUTE_UPLOAD) && !upload_admit(x)) routed = false;
     if (routed) return; /* the body, then exchange_start */
     /* What follows on the connection is still good if the body is none or short: it is read first, then answered. Who
      * has no key sends no bodies. */
-    bool known = c->status == 404 || c->status == 405 || c->status == 204;
+    bool known = c->status == 404 || c->status == 405 || c->status == 415 || c->status == 204;
     bool small = known && !x->http->chunked && !x->http->expect_continue && x->http->content_length <= SMALL_BODY;
     if (!body || small) return;
     c->close = true;

@@ -66,6 +66,7 @@ typedef struct api {
     /* Inside a stream, with the body that put_error wrote; NULL: the stream just ends. */
     void (*put_stream_error)(exchange *x, const failure *f, const str *body);
     void (*heartbeat)(exchange *x); /* puts a comment; NULL: none */
+    const char *id_header;          /* X-Request-Id as its clients call it; NULL: so */
 } api;
 
 enum {

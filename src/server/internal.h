@@ -182,10 +182,14 @@ void requests_resume(exchange *x);
 void requests_cancel(exchange *x);
 void requests_free(exchange *x);
 
+/* --- error_field.c --- */
+void error_find_field(failure *f, const node *body); /* fills param, if the body has the field */
+
 /* --- admit.c --- */
 bool admit_host(const exchange *x);
 /* Sets CORS headers; false: this origin may not ask (answered). */
 bool admit_origin(exchange *x);
-bool admit_key(exchange *x); /* false: answered with 401 or 429 */
+bool admit_key(exchange *x);    /* false: answered with 401 or 429 */
+bool admit_coding(exchange *x); /* false: answered with 415 */
 
 #endif

@@ -124,5 +124,6 @@ const api *route_api(view path) {
     for (const route *r = server_routes; r->method; r++) {
         if (matches(r->path, path, &tail)) return r->api;
     }
-    return &api_openai;
+    if (view_starts(path, "/api/")) return &api_ollama;
+    return view_starts(path, "/v1/messages/") ? &api_anthropic : &api_openai;
 }

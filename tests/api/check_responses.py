@@ -72,7 +72,39 @@ def going_on(server):
     counted = server.post(PATH + "/input_tokens", {"model": "demo", "input": whole})
     assert counted == (200, {"object": "response.input_tokens", "input_tokens": sent["usage"]["input_tokens"]}), counted
     status, why = ask(server, previous_response_id="resp_1")
-    assert status == 404 and why["error"]["param"] == "previous_response_id" and why["error"]["code"] == "previous_response_not_found", why
+    assert status == 400 and why["error"]["param"] == "previous_response_id" and why["error"]["code"] == "previous_response_not_found", why
+
+
+def references(server):
+    """An item that is only named is the item itself, also for a later response, when the first one is gone."""
+    call = ask(server, input="What is the weather in Paris?", tools=[WEATHER])[1]
+    question, result = {"role": "user", "content": "What is the weather in Paris?"}, {"type": "function_call_output", "call_id": call["output"][0]["call_id"], "output": "Sunny"}
+    whole = ask(server, input=[question, call["output"][0], result], tools=[WEATHER])[1]
+    named = ask(server, input=[question, {"type": "item_reference", "id": call["output"][0]["id"]}, result], tools=[WEATHER])[1]
+    assert named["usage"]["input_tokens"] == whole["usage"]["input_tokens"] and text_of(named) == text_of(whole), (named, whole)
+    server.request("DELETE", PATH + "/" + call["id"])
+    later = [ask(server, previous_response_id=r["id"])[1] for r in (whole, named)]
+    assert later[0]["usage"]["input_tokens"] == later[1]["usage"]["input_tokens"], later
+    for gone in (call["output"][0]["id"], "fc_1", "x", ""):
+        status, why = ask(server, input=[question, {"type": "item_reference", "id": gone}])
+        assert status == 404 and gone in why["error"]["message"] and why["error"]["param"] == "input", why
+
+
+def logprobs(server):
+    """Of the tokens of the text alone; a stream has them with their pieces."""
+    for fields in ({"top_logprobs": 2}, {"top_logprobs": 2, "reasoning": {"effort": "high"}}, {"include": ["message.output_text.logprobs"]}):
+        whole = ask(server, **fields)[1]
+        part = whole["output"][-1]["content"][0]
+        assert b"".join(bytes(t["bytes"]) for t in part["logprobs"]).decode() == part["text"], part
+        assert all(t["logprob"] <= 0 and len(t["top_logprobs"]) == fields.get("top_logprobs", 0) for t in part["logprobs"])
+        told = events(server, **fields)
+        assert [t for e in told if e["type"] == "response.output_text.delta" for t in e["logprobs"]] == part["logprobs"]
+        assert [e["logprobs"] for e in told if e["type"] == "response.output_text.done"] == [part["logprobs"]]
+        assert told[-1]["response"]["output"][-1]["content"] == whole["output"][-1]["content"]
+    assert ask(server)[1]["output"][0]["content"][0]["logprobs"] == []
+    for wrong in ({"top_logprobs": 21}, {"include": "x"}, {"include": [1]}, {"truncation": "x"}, {"metadata": "x"}, {"background": True}):
+        status, why = ask(server, **wrong)
+        assert status == 400 and why["error"]["param"].split("[")[0] == list(wrong)[0], why
 
 
 def namespaces(server):
@@ -162,7 +194,7 @@ def limits(program):
 def main():
     checks = Checks()
     with Server(PROGRAM) as server:
-        for check in (kept, pages_of_items, going_on, namespaces, custom_tools, held_tools, ignored, effort_thinks):
+        for check in (kept, pages_of_items, going_on, references, logprobs, namespaces, custom_tools, held_tools, ignored, effort_thinks):
             checks.run(check, server)
     checks.run(limits, PROGRAM)
     checks.exit()

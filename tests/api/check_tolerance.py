@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What other local servers accept, accepted here: loose addresses, nulls, their paths, their origins; connections stay."""
 import email.utils
+import gzip
 import json
 import os
 import sys
@@ -24,6 +25,41 @@ def addresses(server):
     assert server.request("GET", "/")[2] == b"Ollama is running"
     assert server.post("/v1/chat/completions/", {"model": "demo", "messages": SUM})[0] == 200
     assert server.get("/v1/models/demo/")[1]["id"] == "demo"
+
+
+def errors_by_path(server):
+    """A path that is not there answers as its protocol does; so do compressed bodies, which are refused by name."""
+    assert "does not exist" in server.get("/api/nope")[1]["error"]
+    assert server.get("/v1/messages/batches")[1]["error"]["type"] == "not_found_error"
+    assert server.get("/v1/nope")[1]["error"]["code"] == "not_found"
+    body = json.dumps({"model": "demo", "max_tokens": 3, "messages": [{"role": "user", "content": "Hi"}]}).encode()
+    packed = gzip.compress(body)
+    with Connection(server) as c:
+        for path, data, coding in (("/v1/chat/completions", packed, "gzip"), ("/v1/messages", packed, "gzip"), ("/api/chat", body, "deflate"),
+                                   ("/v1/chat/completions", body, "gzip, identity")):
+            status, headers, answer = c.request("POST", path, data, {"Content-Encoding": coding})
+            assert status == 415 and headers["accept-encoding"] == "identity" and coding in str(json.loads(answer)["error"]), answer
+        for coding in ("identity", ""):
+            assert c.request("POST", "/v1/chat/completions", body, {"Content-Encoding": coding})[0] == 200
+        for path in ("/v1/messages", "/v1/messages/count_tokens"):
+            headers = c.request("POST", path, body)[1]
+            assert headers["request-id"] == headers["x-request-id"]
+
+
+def fields_are_named(server):
+    """The field at fault, whoever found the mistake."""
+    hello = [{"role": "user", "content": "Hi"}]
+    for path, body, param in (("/v1/embeddings", {"input": "hi", "dimensions": 5000}, "dimensions"), ("/v1/completions", {"prompt": [999999]}, "prompt"),
+                              ("/v1/completions", {"prompt": "x", "best_of": 2, "stream": True}, "best_of"), ("/detokenize", {"tokens": ["x"]}, "tokens[0]"),
+                              ("/v1/chat/completions", {"messages": hello, "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "x"}}}},
+                               "response_format"),
+                              ("/v1/responses", {"input": "Hi", "text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "x"}}}}, "text"),
+                              ("/v1/chat/completions", {"messages": hello, "tool_choice": "required", "tools": [{"type": "function", "function": {
+                                  "name": "f", "parameters": {"type": "x"}}}]}, "tools"),
+                              ("/v1/chat/completions", {"messages": hello, "tool_choice": {"type": "function", "function": {"name": "g"}},
+                                                        "tools": [{"type": "function", "function": {"name": "f"}}]}, "tool_choice")):
+        status, got = server.post(path, dict(body, model="demo"))
+        assert status == 400 and got["error"]["param"] == param and got["error"]["code"] == "invalid_value", got
 
 
 def dates(server):
@@ -164,7 +200,7 @@ def metrics_key(program):
 def main():
     checks = Checks()
     with Server(PROGRAM) as server:
-        for check in (addresses, dates, lengths_and_nulls, hosted, ollama_forms, show, llama_cpp_paths, origins, connections_stay, hosts):
+        for check in (addresses, errors_by_path, fields_are_named, dates, lengths_and_nulls, hosted, ollama_forms, show, llama_cpp_paths, origins, connections_stay, hosts):
             checks.run(check, server)
     checks.run(the_only_model, PROGRAM)
     checks.run(metrics_key, PROGRAM)

@@ -395,6 +395,20 @@ const anthropicCases = {
     });
     assert.equal(message.content[0].text, sumAnswer);
   },
+  'anthropic calls that are cut off': async () => {
+    // What the library makes of a stream is what the answer in one piece has.
+    const days = { type: 'array', items: { type: 'integer', minimum: 10, maximum: 99 }, minItems: 2, maxItems: 2 };
+    const input_schema = { type: 'object', properties: { days, sure: { type: 'boolean' } }, required: ['days', 'sure'], additionalProperties: false };
+    const seen = new Set();
+    for (let max_tokens = 1; max_tokens < 60; max_tokens += 2) {
+      const body = { model, max_tokens, temperature: 0, messages: askWeather, tools: [{ name: 'plan', description: 'Days', input_schema }], tool_choice: { type: 'any' } };
+      const facts = (m) => ({ stop: m.stop_reason, content: m.content.map(({ id, ...block }) => block) });
+      const whole = facts(await anthropic.messages.create(body));
+      assert.deepEqual(facts(await anthropic.messages.stream(body).finalMessage()), whole);
+      seen.add(JSON.stringify(whole.content));
+    }
+    assert.ok(seen.size >= 4, [...seen].join());
+  },
   'anthropic abort': async () => {
     const stream = anthropic.messages.stream({ model, max_tokens: 900, messages: story, temperature: 1 });
     await new Promise((resolve) => stream.on('text', resolve));

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Any text as an answer in every syntax: cut anywhere it gives the same events, with arguments streamed or held; calls
- * name offered tools and their arguments are JSON objects. Bytes: syntax, flags, seed of the cuts, then the text.
+ * name offered tools and their arguments are JSON objects, or begin one where the answer was cut off. Bytes: syntax, flags, seed of the cuts, then the text.
  */
 #include "chat/parser.h"
+#include "chat/partial.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -16,6 +17,8 @@ static const char TOOLS[] =
     "\"type\":\"integer\"},\"s\":{\"type\":\"string\"},\"o\":{\"type\":\"object\"},\"u\":{\"type\":[\"string\","
     "\"null\"]}}}}"
     "},{\"type\":\"function\",\"function\":{\"name\":\"g\"}}]";
+
+static bool limit; /* the answer was cut off */
 
 typedef struct record {
     str  lines, text, call, arguments;
@@ -37,13 +40,33 @@ static void flush(record *r) {
     str_clear(&r->text);
 }
 
-static void check_call(const record *r) {
+static void check_object(const str *text) {
     const json_value *v;
     arena             a;
-    if (!r->valid) return;
     arena_init(&a, 0);
-    check(json_parse(&v, str_cstr(&r->arguments), r->arguments.len, &a, NULL) == 0 && json_is(v, JSON_K_OBJECT));
+    check(json_parse(&v, str_cstr(text), text->len, &a, NULL) == 0 && json_is(v, JSON_K_OBJECT));
     arena_deinit(&a);
+}
+
+static void check_call(const record *r, bool cut) {
+    view arguments = { str_cstr(&r->arguments), r->arguments.len };
+    str  begun, closed;
+    if (!r->valid) return;
+    if (!cut) {
+        check_object(&r->arguments);
+        return;
+    }
+    str_init(&begun);
+    str_init(&closed);
+    chat_json_begun(arguments, &begun);
+    check(view_eq_c(arguments, str_cstr(&begun)));
+    chat_json_close(arguments, false, &closed);
+    check_object(&closed);
+    str_clear(&closed);
+    chat_json_close(arguments, true, &closed);
+    check_object(&closed);
+    str_deinit(&begun);
+    str_deinit(&closed);
 }
 
 static void sink(void *ctx, const chat_event *ev) {
@@ -73,12 +96,14 @@ static void sink(void *ctx, const chat_event *ev) {
         str_append(&r->arguments, ev->text.data, ev->text.len);
         return;
     }
-    check(ev->part == CHAT_TOOL_END || r->stream);
-    if (ev->part == CHAT_TOOL_END) {
-        check_call(r);
+    check(ev->part != CHAT_TOOL_FAILED || r->stream);
+    check(ev->part != CHAT_TOOL_CUT || limit);
+    if (ev->part != CHAT_TOOL_FAILED) {
+        check_call(r, ev->part == CHAT_TOOL_CUT);
         flush(r);
+        if (ev->part == CHAT_TOOL_CUT) r->call.data[0] = 'X';
         str_append(&r->lines, r->call.data, r->call.len);
-        str_append(&r->lines, r->arguments.data, r->arguments.len);
+        str_append(&r->lines, str_cstr(&r->arguments), r->arguments.len);
         str_push(&r->lines, '\n');
     }
     r->open = -1;
@@ -91,8 +116,6 @@ static bool is_utf8(const char *text, size_t n) {
     }
     return true;
 }
-
-static bool limit; /* the answer was cut off */
 
 static void parse(const chat_format *f, chat_parser_options o, const char *text, size_t n, unsigned seed, str *out) {
     chat_parser *p;

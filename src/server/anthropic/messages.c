@@ -77,7 +77,7 @@ static void heartbeat(exchange *x) {
     exchange_put(x, ping, sizeof ping - 1);
 }
 
-const api api_anthropic = { "anthropic", put_error, put_stream_error, heartbeat };
+const api api_anthropic = { "anthropic", put_error, put_stream_error, heartbeat, "Request-Id" };
 
 /* --- parts of an answer --- */
 
@@ -119,30 +119,34 @@ static void put_head(exchange *x, jw *w, const message_state *s) {
 
 /* --- one piece --- */
 
+static void put_call(jw *w, const collect_call *call) {
+    jw_put_cstr(w, "type", "tool_use");
+    jw_put_text(w, "id", (view){ str_cstr(&call->id), call->id.len });
+    jw_put_text(w, "name", (view){ str_cstr(&call->name), call->name.len });
+    jw_key(w, "input");
+    collect_put_object(call, w->out);
+    w->comma = true;
+}
+
 static void put_blocks(jw *w, const collect_choice *c) {
     jw_key(w, "content");
     jw_open(w, '[');
-    if (c->reasoning.len) {
+    for (size_t i = 0; i < c->n_parts; i++) {
+        const collect_part *p = &c->parts[i];
+        const char         *text = p->kind == COLLECT_CONTENT ? c->content.data : c->reasoning.data;
         jw_open(w, '{');
-        jw_put_cstr(w, "type", "thinking");
-        jw_put_text(w, "thinking", (view){ c->reasoning.data, c->reasoning.len });
-        jw_put_cstr(w, "signature", SIGNATURE);
-        jw_close(w, '}');
-    }
-    if (c->content.len) {
-        jw_open(w, '{');
-        jw_put_cstr(w, "type", "text");
-        jw_put_text(w, "text", (view){ c->content.data, c->content.len });
-        jw_close(w, '}');
-    }
-    for (size_t i = 0; i < c->n_calls; i++) {
-        const collect_call *call = &c->calls[i];
-        jw_open(w, '{');
-        jw_put_cstr(w, "type", "tool_use");
-        jw_put_text(w, "id", (view){ str_cstr(&call->id), call->id.len });
-        jw_put_text(w, "name", (view){ str_cstr(&call->name), call->name.len });
-        jw_key(w, "input");
-        jw_raw(w, call->arguments.len ? (view){ call->arguments.data, call->arguments.len } : view_of("{}"));
+        switch (p->kind) {
+        case COLLECT_CONTENT:
+            jw_put_cstr(w, "type", "text");
+            jw_put_text(w, "text", (view){ text + p->from, p->to - p->from });
+            break;
+        case COLLECT_REASONING:
+            jw_put_cstr(w, "type", "thinking");
+            jw_put_text(w, "thinking", (view){ text + p->from, p->to - p->from });
+            jw_put_cstr(w, "signature", SIGNATURE);
+            break;
+        case COLLECT_CALL: put_call(w, &c->calls[p->from]); break;
+        }
         jw_close(w, '}');
     }
     jw_close(w, ']');

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who may ask: the Host header against DNS rebinding, the Origin header against foreign web pages, keys and rates.
+ * Who may ask: the Host header against DNS rebinding, the Origin header against foreign web pages, keys and rates. And
+ * how: bodies are not compressed.
  *
  * A page in a browser can send requests to loopback. Its Origin must be listed, be a loopback page itself, or be the
  * server's own; anything else is refused before it has an effect. Credentials are allowed only to origins that are
@@ -98,7 +99,7 @@ bool admit_origin(exchange *x) {
         exchange_header(x, "Access-Control-Allow-Origin", "*");
     exchange_header(x, "Vary", "Origin");
     if (listed) exchange_header(x, "Access-Control-Allow-Credentials", "true");
-    exchange_header(x, "Access-Control-Expose-Headers", "X-Request-Id, X-Hearth-Ignored, Retry-After");
+    exchange_header(x, "Access-Control-Expose-Headers", "X-Request-Id, Request-Id, X-Hearth-Ignored, Retry-After");
     if (!view_eq_c(x->http->method, "OPTIONS")) return true;
     exchange_header(x, "Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, DELETE, OPTIONS");
     const view *asked = http_request_get(x->http, "access-control-request-headers");
@@ -108,6 +109,18 @@ bool admit_origin(exchange *x) {
         exchange_header(x, "Access-Control-Allow-Headers", "Authorization, Content-Type, X-Api-Key");
     exchange_header(x, "Access-Control-Max-Age", "600");
     return true;
+}
+
+/* --- codings --- */
+
+bool admit_coding(exchange *x) {
+    const view *v = http_request_get(x->http, "content-encoding");
+    if (!v || v->len == 0 || name_is(*v, "identity")) return true;
+    exchange_header(x, "Accept-Encoding", "identity");
+    exchange_error(x, 415, "unsupported_content_encoding", NULL,
+                   "Content-Encoding: %.*s is not supported; send the body uncompressed",
+                   (int)(v->len < 40 ? v->len : 40), v->data);
+    return false;
 }
 
 /* --- keys --- */

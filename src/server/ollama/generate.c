@@ -3,7 +3,8 @@
  * POST /api/generate and /api/chat.
  *
  * Both give lines of JSON, one per piece of the answer, or a single object with stream: false. They differ in where the
- * text stands: at the top (response, thinking) or inside message. A call of a tool is one line, when it is complete.
+ * text stands: at the top (response, thinking) or inside message. A call of a tool is one line, when it is complete or
+ * the limit has cut it off.
  */
 #include "base/clock.h"
 #include "registry/modelfile.h"
@@ -62,7 +63,8 @@ static void put_calls(jw *w, const collect_call *calls, size_t n, size_t first) 
         jw_put_int(w, "index", (int64_t)(first + i));
         jw_put_text(w, "name", (view){ str_cstr(&calls[i].name), calls[i].name.len });
         jw_key(w, "arguments");
-        jw_raw(w, calls[i].arguments.len ? (view){ calls[i].arguments.data, calls[i].arguments.len } : view_of("{}"));
+        collect_put_object(&calls[i], w->out);
+        w->comma = true;
         jw_close(w, '}');
         jw_close(w, '}');
     }
@@ -143,6 +145,8 @@ static void on_event(exchange *x, size_t request, const runtime_event *ev) {
     if (ev->kind == RUNTIME_REASONING) send_piece(x, s, none, ev->text, NULL, 0);
     if (ev->kind == RUNTIME_TOOL_END && ev->index >= 0 && (size_t)ev->index < c->n_calls)
         send_piece(x, s, none, none, &c->calls[ev->index], (size_t)ev->index);
+    if (ev->kind == RUNTIME_DONE && c->n_calls && !c->calls[c->n_calls - 1].over)
+        send_piece(x, s, none, none, &c->calls[c->n_calls - 1], c->n_calls - 1);
 }
 
 static void on_over(exchange *x) {

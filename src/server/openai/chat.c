@@ -13,25 +13,31 @@
 #include <stdlib.h>
 #include <string.h>
 
+typedef struct custom_call {
+    bool open;
+    int  index;
+    str  arguments;
+} custom_call;
+
 typedef struct chat_state {
-    char       id[40];
-    view       model;
-    collect    all; /* whole answers, or only their ends when streaming */
-    bool       stream, include_usage, logprobs, timings;
-    bool       legacy;   /* asked with functions: a call is function_call */
-    str        prefix;   /* {"id":...,"model":"...", of every chunk */
-    str       *pending;  /* per choice: log-probabilities whose text has not come */
-    str       *custom;   /* per choice: arguments of the custom tool's call that is being written */
-    tool_names tools;    /* custom ones */
-    str        chunk;    /* reused */
-    int64_t    n_tokens; /* with timings */
-    int64_t    begin_us;
+    char         id[40];
+    view         model;
+    collect      all; /* whole answers, or only their ends when streaming */
+    bool         stream, include_usage, logprobs, timings;
+    bool         legacy;   /* asked with functions: a call is function_call */
+    str          prefix;   /* {"id":...,"model":"...", of every chunk */
+    str         *pending;  /* per choice: log-probabilities whose text has not come */
+    custom_call *custom;   /* per choice: of a custom tool, the one that is being written */
+    tool_names   tools;    /* custom ones */
+    str          chunk;    /* reused */
+    int64_t      n_tokens; /* with timings */
+    int64_t      begin_us;
 } chat_state;
 
 static void state_free(void *p) {
     chat_state *s = p;
     for (size_t i = 0; s->pending && i < s->all.n; i++) str_deinit(&s->pending[i]);
-    for (size_t i = 0; s->custom && i < s->all.n; i++) str_deinit(&s->custom[i]);
+    for (size_t i = 0; s->custom && i < s->all.n; i++) str_deinit(&s->custom[i].arguments);
     free(s->pending);
     free(s->custom);
     collect_deinit(&s->all);
@@ -121,34 +127,39 @@ static void stream_call(chat_state *s, const runtime_event *ev) {
     put_call_piece(&w, ev, "function", "arguments", ev->kind == RUNTIME_TOOL_BEGIN ? (view){ "", 0 } : ev->text);
 }
 
-/* The text of a custom tool is known when its call is whole: a beginning without it, then all of it. */
+/* The text of a custom tool is known when its call is over: a beginning without it, then all of it. */
 static void put_custom_piece(exchange *x, chat_state *s, const runtime_event *ev, view text) {
     jw w = begin_chunk(s, ev->choice);
     put_call_piece(&w, ev, "custom", "input", text);
     end_chunk(x, s, ev->choice, NULL);
 }
 
+static void end_custom(exchange *x, chat_state *s, int choice, custom_call *call) {
+    runtime_event ev = { .kind = RUNTIME_TOOL_ARGUMENTS, .choice = choice, .index = call->index };
+    str           text;
+    if (!call->open) return;
+    str_init(&text);
+    custom_text((view){ str_cstr(&call->arguments), call->arguments.len }, &text);
+    put_custom_piece(x, s, &ev, (view){ str_cstr(&text), text.len });
+    str_deinit(&text);
+    call->open = false;
+}
+
 /* False: a function's call, or not part of a call. */
 static bool stream_custom(exchange *x, chat_state *s, const runtime_event *ev) {
-    str *held = s->custom && ev->choice >= 0 && (size_t)ev->choice < s->all.n ? &s->custom[ev->choice] : NULL;
-    if (!held) return false;
+    custom_call *call = s->custom && ev->choice >= 0 && (size_t)ev->choice < s->all.n ? &s->custom[ev->choice] : NULL;
+    if (!call) return false;
     if (ev->kind == RUNTIME_TOOL_BEGIN && tool_names_find(&s->tools, ev->name)) {
-        str_clear(held);
-        str_push(held, ' '); /* not empty: a call has begun */
+        call->open = true;
+        call->index = ev->index;
+        str_clear(&call->arguments);
         put_custom_piece(x, s, ev, (view){ "", 0 });
         return true;
     }
-    if (!held->len) return false;
-    if (ev->kind == RUNTIME_TOOL_ARGUMENTS) str_append(held, ev->text.data, ev->text.len);
-    if (ev->kind == RUNTIME_TOOL_END) {
-        str text;
-        str_init(&text);
-        custom_text((view){ held->data, held->len }, &text);
-        put_custom_piece(x, s, ev, (view){ str_cstr(&text), text.len });
-        str_deinit(&text);
-        str_clear(held);
-    }
-    return ev->kind == RUNTIME_TOOL_ARGUMENTS || ev->kind == RUNTIME_TOOL_END;
+    bool mine = call->open && (ev->kind == RUNTIME_TOOL_ARGUMENTS || ev->kind == RUNTIME_TOOL_END);
+    if (mine && ev->kind == RUNTIME_TOOL_ARGUMENTS) str_append(&call->arguments, ev->text.data, ev->text.len);
+    if (ev->kind == RUNTIME_TOOL_END || ev->kind == RUNTIME_DONE) end_custom(x, s, ev->choice, call);
+    return mine;
 }
 
 static void stream_event(exchange *x, chat_state *s, const runtime_event *ev) {

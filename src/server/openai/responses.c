@@ -14,6 +14,8 @@
 #include "server/openai/kept.h"
 #include "server/openai/openai.h"
 #include "server/openai/responses_input.h"
+#include "server/openai/responses_logprobs.h"
+#include "server/openai/responses_refs.h"
 #include "server/openai/responses_tools.h"
 #include "server/params.h"
 
@@ -27,16 +29,19 @@ typedef enum item_kind { ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL, ITEM_CUSTOM } 
 typedef struct item {
     item_kind kind;
     char      id[48];
-    str       text; /* or a call's arguments */
+    str       text;     /* or a call's arguments */
+    str       logprobs; /* of a message's tokens: JSON objects with commas between them */
     str       name, call_id, space;
     int       tool; /* the event's index */
     bool      open;
+    bool      cut; /* the answer was cut off within it */
 } item;
 
 typedef struct responses_state {
     char           id[40];
     view           model;
-    bool           stream, failed, store;
+    bool           stream, failed, store, logprobs;
+    waiting        tokens;         /* with logprobs */
     view           echo;           /* members of the response that repeat the request */
     view           input, earlier; /* items of this request and of those before it, to be kept */
     tool_names     tools;
@@ -53,11 +58,13 @@ static void state_free(void *p) {
     responses_state *s = p;
     for (size_t i = 0; i < s->n; i++) {
         str_deinit(&s->items[i].text);
+        str_deinit(&s->items[i].logprobs);
         str_deinit(&s->items[i].name);
         str_deinit(&s->items[i].call_id);
         str_deinit(&s->items[i].space);
     }
     free(s->items);
+    waiting_deinit(&s->tokens);
     str_deinit(&s->chunk);
     free(s);
 }
@@ -66,6 +73,13 @@ static view text_of(const str *s) { return (view){ str_cstr(s), s->len }; }
 
 /* --- JSON of items and of the response --- */
 
+static void put_logprobs(jw *w, view objects) {
+    jw_key(w, "logprobs");
+    jw_open(w, '[');
+    if (objects.len) jw_raw(w, objects);
+    jw_close(w, ']');
+}
+
 static void put_part(jw *w, const item *it, view text) {
     jw_open(w, '{');
     jw_put_cstr(w, "type", it->kind == ITEM_MESSAGE ? "output_text" : "reasoning_text");
@@ -73,8 +87,7 @@ static void put_part(jw *w, const item *it, view text) {
     if (it->kind == ITEM_MESSAGE) {
         jw_key(w, "annotations");
         jw_raw(w, view_of("[]"));
-        jw_key(w, "logprobs");
-        jw_raw(w, view_of("[]"));
+        put_logprobs(w, text.len ? text_of(&it->logprobs) : text);
     }
     jw_close(w, '}');
 }
@@ -151,7 +164,7 @@ static void put_response(jw *w, const exchange *x, const responses_state *s, con
     jw_key(w, "output");
     jw_open(w, '[');
     for (size_t i = 0; i < s->n && s->over; i++)
-        put_item(w, &s->items[i], cut && i + 1 == s->n ? "incomplete" : "completed");
+        put_item(w, &s->items[i], s->items[i].cut ? "incomplete" : "completed");
     jw_close(w, ']');
     jw_raw(w, s->echo);
     if (s->over)
@@ -211,16 +224,13 @@ static void say_part(exchange *x, responses_state *s, const char *type, const it
     end_event(x, s, &w);
 }
 
-static void say_delta(exchange *x, responses_state *s, const item *it, view text) {
+static void say_delta(exchange *x, responses_state *s, const item *it, view text, view logprobs) {
     static const char *const types[] = { "response.reasoning_text.delta", "response.output_text.delta",
                                          "response.function_call_arguments.delta",
                                          "response.custom_tool_call_input.delta" };
     jw                       w = begin_item_event(x, s, types[it->kind], it);
     jw_put_text(&w, "delta", text);
-    if (it->kind == ITEM_MESSAGE) {
-        jw_key(&w, "logprobs");
-        jw_raw(&w, view_of("[]"));
-    }
+    if (it->kind == ITEM_MESSAGE) put_logprobs(&w, logprobs);
     end_event(x, s, &w);
 }
 
@@ -232,10 +242,7 @@ static void say_done(exchange *x, responses_state *s, const item *it) {
     static const char *const keys[] = { "text", "text", "arguments", "input" };
     jw_put_text(&w, keys[it->kind], text_of(&it->text));
     if (it->kind == ITEM_CALL) jw_put_text(&w, "name", text_of(&it->name));
-    if (it->kind == ITEM_MESSAGE) {
-        jw_key(&w, "logprobs");
-        jw_raw(&w, view_of("[]"));
-    }
+    if (it->kind == ITEM_MESSAGE) put_logprobs(&w, text_of(&it->logprobs));
     end_event(x, s, &w);
     if (!is_call(it)) say_part(x, s, "response.content_part.done", it, text_of(&it->text));
 }
@@ -245,13 +252,14 @@ static void say_done(exchange *x, responses_state *s, const item *it) {
 static void close_item(exchange *x, responses_state *s, item *it, bool cut) {
     if (!it->open) return;
     it->open = false;
+    it->cut = cut;
     if (it->kind == ITEM_CUSTOM) { /* its text is known when the call is whole */
         str text;
         str_init(&text);
         custom_text(text_of(&it->text), &text);
         str_deinit(&it->text);
         it->text = text;
-        if (s->stream && text.len) say_delta(x, s, it, text_of(&it->text));
+        if (s->stream && text.len) say_delta(x, s, it, text_of(&it->text), (view){ "", 0 });
     }
     if (!s->stream) return;
     say_done(x, s, it);
@@ -296,8 +304,16 @@ static void feed_item(exchange *x, responses_state *s, item_kind kind, const run
     bool  fits = it && it->open && (it->kind == kind || (kind == ITEM_CALL && it->kind == ITEM_CUSTOM));
     if (!fits) it = kind == ITEM_CALL ? NULL : open_item(x, s, kind, ev);
     if (!it) return;
+    size_t had = it->logprobs.len;
+    if (kind == ITEM_MESSAGE)
+        waiting_take(&s->tokens, !it->text.len, ev->text.len, &it->logprobs);
+    else
+        waiting_drop(&s->tokens);
+    view fresh = text_of(&it->logprobs);
+    if (had && fresh.len > had) had++; /* the comma */
+    fresh = (view){ fresh.data + had, fresh.len - had };
     str_append(&it->text, ev->text.data, ev->text.len);
-    if (s->stream && it->kind != ITEM_CUSTOM) say_delta(x, s, it, ev->text);
+    if (s->stream && it->kind != ITEM_CUSTOM) say_delta(x, s, it, ev->text, fresh);
 }
 
 static void on_event(exchange *x, size_t request, const runtime_event *ev) {
@@ -308,6 +324,9 @@ static void on_event(exchange *x, size_t request, const runtime_event *ev) {
         if (!s->stream) break;
         say_response(x, s, "response.created", NULL);
         say_response(x, s, "response.in_progress", NULL);
+        break;
+    case RUNTIME_TOKEN:
+        if (s->logprobs) waiting_add(&s->tokens, ev);
         break;
     case RUNTIME_CONTENT: feed_item(x, s, ITEM_MESSAGE, ev); break;
     case RUNTIME_REASONING: feed_item(x, s, ITEM_REASONING, ev); break;
@@ -346,7 +365,7 @@ static void on_over(exchange *x) {
         say_response(x, s, s->finish == RUNTIME_LENGTH ? "response.incomplete" : "response.completed", NULL);
         return;
     }
-    if (s->failed) {
+    if (s->failed || s->tokens.failed) {
         exchange_error(x, 503, "out_of_memory", NULL, "the answer has too many items");
         return;
     }
@@ -362,29 +381,45 @@ static void put_stream_error(exchange *x, const failure *f, const str *body) {
     say_response(x, s, "response.failed", f);
 }
 
-const api api_responses = { "openai", openai_put_error, put_stream_error, openai_heartbeat };
+const api api_responses = { "openai", openai_put_error, put_stream_error, openai_heartbeat, NULL };
 
 /* --- the request --- */
 
 static void refuse_absent(exchange *x) {
-    bool    flag;
-    int64_t n;
-    node    v = read_any(&x->in, &x->body, "conversation");
+    bool flag;
+    node v = read_any(&x->in, &x->body, "conversation");
     if (node_is(&v) != NODE_ABSENT)
         reader_fail(&x->in, &v, "conversations are not stored here; use previous_response_id to continue a response");
     v = read_any(&x->in, &x->body, "prompt");
     if (node_is(&v) != NODE_ABSENT) reader_fail(&x->in, &v, "prompts are not stored here; send the text of the prompt");
     if (read_bool(&x->in, &x->body, "background", &flag) && flag)
         reader_fail(&x->in, NULL, "background: is not supported");
-    if (read_int(&x->in, &x->body, "top_logprobs", 0, 20, &n) && n)
-        reader_fail(&x->in, NULL, "top_logprobs: is supported by /v1/chat/completions only");
+}
+
+static void read_logprobs(exchange *x, runtime_request *q) {
+    int64_t n;
+    node    list;
+    if (read_int(&x->in, &x->body, "top_logprobs", 0, 20, &n)) {
+        q->n_top = (int)n;
+        q->want_logprob = n > 0;
+    }
+    if (!read_array(&x->in, &x->body, "include", 32, &list)) return;
+    for (size_t i = 0; i < node_count(&list); i++) {
+        node one = node_at(&list, i);
+        if (!need_kind(&x->in, &one, NODE_STRING)) return;
+        if (view_eq_c(node_text(&one), "message.output_text.logprobs"))
+            q->want_logprob = true;
+        else
+            exchange_ignore(x, view_of("include")); /* what tools of a hosted service found */
+    }
 }
 
 /* Members of the response that say how it was asked for; they stand between "output" and "usage". */
 static bool make_echo(exchange *x, view *echo) {
     static const char *const echoed[] = {
         "instructions",      "metadata",  "temperature", "top_p",      "tools", "tool_choice",
-        "max_output_tokens", "reasoning", "text",        "truncation", "user",  "previous_response_id"
+        "max_output_tokens", "reasoning", "text",        "truncation", "user",  "previous_response_id",
+        "top_logprobs"
     };
     static const char *const absent[] = { "null",
                                           "{}",
@@ -397,7 +432,8 @@ static bool make_echo(exchange *x, view *echo) {
                                           "{\"format\":{\"type\":\"text\"}}",
                                           "\"disabled\"",
                                           "null",
-                                          "null" };
+                                          "null",
+                                          "0" };
     str                      out;
     bool                     parallel = true, store = true;
     str_init(&out);
@@ -419,15 +455,18 @@ static bool make_echo(exchange *x, view *echo) {
 }
 
 static void read_forms(exchange *x, runtime_request *q) {
-    node text, format, reasoning;
-    view word;
+    static const char *const truncations[] = { "auto", "disabled", NULL };
+    node                     text, format, reasoning, metadata;
+    view                     word;
+    int                      truncation;
     if (read_object(&x->in, &x->body, "text", &text)) {
         if (read_object(&x->in, &text, "format", &format)) params_format(x, &format, q, true);
         if (read_string(&x->in, &text, "verbosity", &word)) exchange_ignore(x, view_of("text.verbosity"));
     }
     if (read_object(&x->in, &x->body, "reasoning", &reasoning)) openai_read_effort(x, &reasoning, "effort", q);
-    if (read_string(&x->in, &x->body, "truncation", &word) && view_eq_c(word, "auto"))
+    if (read_choice(&x->in, &x->body, "truncation", truncations, &truncation) && truncation == 0)
         exchange_ignore(x, view_of("truncation"));
+    read_object(&x->in, &x->body, "metadata", &metadata);
 }
 
 /* The conversation so far; false: the response is not here (answered). */
@@ -437,7 +476,7 @@ static bool read_earlier(exchange *x, view *out, json_doc *doc) {
     str           list;
     if (!read_string(&x->in, &x->body, "previous_response_id", &id)) return true;
     if (!kept_get(x->server->kept, id, x->core->key_id, &r)) {
-        exchange_error(x, 404, "previous_response_not_found", "previous_response_id",
+        exchange_error(x, 400, "previous_response_not_found", "previous_response_id",
                        "Previous response with id '%.*s' not found.", (int)(id.len > 60 ? 60 : id.len), id.data);
         return false;
     }
@@ -481,7 +520,7 @@ static bool copy_input(exchange *x, view *out) {
 /* What a prompt is made of. False: answered. */
 static bool read_prompt(exchange *x, runtime_request *q, tool_names *tools, view *earlier) {
     json_doc doc = { 0 };
-    if (!read_earlier(x, earlier, &doc)) return false;
+    if (!responses_resolve(x) || !read_earlier(x, earlier, &doc)) return false;
     node root = node_root(&doc), items = node_get(&root, "items");
     q->task = RUNTIME_CHAT;
     responses_flatten_tools(x, tools);
@@ -503,15 +542,10 @@ static responses_state *open_state(exchange *x) {
 
 void openai_responses(exchange *x) {
     /* Accounts and caches of a hosted service, and how often its tools may run. */
-    static const char *const hosted[] = { "include",
-                                          "service_tier",
-                                          "max_tool_calls",
-                                          "prompt_cache_key",
-                                          "safety_identifier",
-                                          "stream_options",
-                                          "prompt_cache_retention",
-                                          "client_metadata",
-                                          NULL };
+    static const char *const hosted[] = { "service_tier",     "max_tool_calls",
+                                          "prompt_cache_key", "safety_identifier",
+                                          "stream_options",   "prompt_cache_retention",
+                                          "client_metadata",  NULL };
     runtime_request         *q = exchange_requests(x, 1);
     responses_state         *s = q ? open_state(x) : NULL;
     view                     model;
@@ -522,6 +556,8 @@ void openai_responses(exchange *x) {
     params_sampling(x, &x->body, SAMPLING_BY_OPENAI, q);
     params_grammar(x, &x->body, q);
     params_extras(x, &x->body, q);
+    read_logprobs(x, q);
+    s->logprobs = q->want_logprob;
     if (read_int(&x->in, &x->body, "max_output_tokens", 1, PARAMS_MAX_TOKENS, &n)) q->max_tokens = (int)n;
     read_bool(&x->in, &x->body, "stream", &s->stream);
     s->store = true;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/openai/tool_names.h"
 
+#include "chat/partial.h"
 #include "grammar/lark.h"
 #include "server/conversation.h"
 #include "server/http/json_out.h"
@@ -80,11 +81,17 @@ void custom_arguments(view text, str *out) {
 
 void custom_text(view arguments, str *out) {
     json_doc doc;
-    if (json_doc_parse(&doc, arguments.data, arguments.len, NULL) < 0) return; /* cut in the middle */
-    node root = node_root(&doc), input = node_get(&root, "input");
-    view text = node_text(&input);
-    str_append(out, text.data, text.len);
-    json_doc_deinit(&doc);
+    str      whole;
+    str_init(&whole);
+    chat_json_close(arguments, true, &whole);
+    if (json_doc_parse(&doc, str_cstr(&whole), whole.len, NULL) == 0) {
+        node root = node_root(&doc), input = node_get(&root, "input");
+        view text = node_text(&input);
+        str_append(out, text.data, text.len);
+        json_doc_deinit(&doc);
+    }
+    out->failed |= whole.failed;
+    str_deinit(&whole);
 }
 
 /* {"type": "custom", "custom": {name, description, format}} as a function. */

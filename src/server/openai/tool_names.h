@@ -28,7 +28,7 @@ const tool_name *tool_names_find(const tool_names *t, view flat);
 /* The schema of a custom tool's function; `tool` has its format, the grammar's members in it or below "grammar". */
 void custom_parameters(exchange *x, const node *tool, str *out);
 void custom_arguments(view text, str *out); /* a call's text as the model wrote it */
-void custom_text(view arguments, str *out); /* and back; nothing when it was cut */
+void custom_text(view arguments, str *out); /* and back; as far as it goes when it was cut off */
 /* Replaces the custom tools of a chat's body by functions. */
 void custom_flatten(exchange *x, tool_names *out);
 

@@ -91,8 +91,10 @@ void native_detokenize(exchange *x) {
     node             list;
     if (!known && !x->in.failed) return;
     read_bool(&x->in, &x->body, "keep_special", &special);
-    if (need_array(&x->in, &x->body, "tokens", 1 << 20, &list) && node_count(&list))
-        params_prompts(x, &list, 1, &q, &n);
+    if (need_array(&x->in, &x->body, "tokens", 1 << 20, &list) && node_count(&list)) {
+        node first = node_at(&list, 0); /* a list of texts would be one of prompts */
+        if (need_kind(&x->in, &first, NODE_INT)) params_prompts(x, &list, 1, &q, &n);
+    }
     if (x->in.failed) {
         exchange_reject(x);
         return;

@@ -6,6 +6,7 @@
 #include "unit/support/support.h"
 
 #include "chat/parser.h"
+#include "chat/partial.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +43,28 @@ static void flush(record *r) {
     str_clear(&r->text);
 }
 
+/* Arguments that were cut off are nothing, or begin an object. */
+static void check_begun(const str *arguments) {
+    const json_value *v;
+    arena             a;
+    str               begun, closed;
+    str_init(&begun);
+    str_init(&closed);
+    arena_init(&a, 0);
+    chat_json_begun((view){ str_cstr(arguments), arguments->len }, &begun);
+    assert_string_equal(str_cstr(&begun), str_cstr(arguments));
+    assert_true(arguments->len == 0 || arguments->data[0] == '{');
+    for (int keep = 0; keep < 2; keep++) {
+        str_clear(&closed);
+        chat_json_close((view){ str_cstr(arguments), arguments->len }, keep, &closed);
+        assert_int_equal(json_parse(&v, str_cstr(&closed), closed.len, &a, NULL), 0);
+        assert_true(json_is(v, JSON_K_OBJECT));
+    }
+    arena_deinit(&a);
+    str_deinit(&begun);
+    str_deinit(&closed);
+}
+
 static void sink(void *ctx, const chat_event *ev) {
     record *r = ctx;
     int     kind = ev->part == CHAT_CONTENT ? 'C' : ev->part == CHAT_REASONING ? 'R' : 0;
@@ -67,11 +90,15 @@ static void sink(void *ctx, const chat_event *ev) {
         assert_int_equal(ev->index, r->open);
         str_append(&r->arguments, ev->text.data, ev->text.len);
         break;
+    case CHAT_TOOL_CUT:
+        check_begun(&r->arguments);
+        r->call.data[0] = 'X';
+        /* fall through */
     case CHAT_TOOL_END:
         assert_int_equal(ev->index, r->open);
         flush(r);
         str_append(&r->lines, r->call.data, r->call.len);
-        str_append(&r->lines, r->arguments.data, r->arguments.len);
+        str_append(&r->lines, str_cstr(&r->arguments), r->arguments.len);
         str_push(&r->lines, '\n');
         r->open = -1;
         break;
@@ -147,10 +174,12 @@ static void check(const example *x, const json_value *tools) {
     }
 }
 
-/* Wherever the limit cuts an answer off: nothing of a call is content, where nothing is of the whole answer. */
+/* Wherever the limit cuts an answer off: nothing of a call is content, where nothing is of the whole answer; and with
+ * arguments streamed or held, whole or byte by byte, the same is told. */
 static void check_limit(const example *x, const json_value *tools) {
     const char *marks[] = { x->format.row->open, x->format.row->call_open, "<|channel|>" };
     char        text[4096];
+    size_t      bytes[4096];
     for (size_t i = 0; i < 3; i++) {
         if (marks[i] && strstr(x->want, marks[i])) return;
     }
@@ -163,6 +192,10 @@ static void check_limit(const example *x, const json_value *tools) {
         half.limit = true;
         str_init(&got);
         parse(&half, tools, NULL, 0, false, &got);
+        for (size_t i = 0; i < n; i++) bytes[i] = 1;
+        half.want = str_cstr(&got);
+        expect(&half, tools, bytes, n, false);
+        expect(&half, tools, bytes, n, true);
         for (size_t i = 0; i < 3; i++) {
             if (marks[i] && strstr(str_cstr(&got), marks[i]))
                 fail_msg("%s, %s: %s\n--- got\n%s", x->format.row->name, x->what, text, str_cstr(&got));
@@ -238,14 +271,33 @@ static void test_hermes(void **state) {
           "C \"<tool_call>\\n{\\\"name\\\": \\\"now\\\", \\\"arguments\\\": {\\\"a\\\": [1,\"\n" },
         { "end marker cut off", F, "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_c", "T now  {}\n" },
         { "begin marker cut off", F, "a <tool_ca", "C \"a <tool_ca\"\n" },
-        { "cut off by the limit", F, "Hm.\n<tool_call>\n{\"name\": \"now\", \"arguments\": {\"a\": [1,", "C \"Hm.\"\n",
-          .limit = true },
+        { "cut off by the limit", F, "Hm.\n<tool_call>\n{\"name\": \"now\", \"arguments\": {\"a\": [1,",
+          "C \"Hm.\"\nX now  {\"a\": [1,\n", .limit = true },
         { "cut off by the limit in front of the name", F, "<tool_call>\n{\"na", "", .limit = true },
+        { "cut off by the limit within the name", F, "<tool_call>\n{\"name\": \"no", "", .limit = true },
+        { "cut off by the limit behind the name", F, "<tool_call>\n{\"name\": \"now\"", "X now  \n", .limit = true },
+        { "cut off by the limit before the arguments", F,
+          "<tool_call>\n{\"name\": \"now\", \"arguments\": ", "X now  \n", .limit = true },
+        { "cut off by the limit behind the arguments", F, "<tool_call>\n{\"name\": \"now\", \"arguments\": {}",
+          "X now  {}\n", .limit = true },
+        { "arguments as text, cut off by the limit", F,
+          "<tool_call>{\"name\": \"note\", \"arguments\": \"{\\\"text\\\": \\\"a\\\\n\\", "X note  {\"text\": \"a\\n\n",
+          .limit = true },
+        { "arguments first, cut off by the limit", F, "<tool_call>{\"arguments\": {\"city\": \"A\"}, \"na", "",
+          .limit = true },
+        { "half a character, cut off by the limit", F, "<tool_call>{\"name\":\"note\",\"arguments\":{\"text\":\"Z\xc3",
+          "X note  {\"text\":\"Z\n", .limit = true },
+        { "malformed and cut off by the limit", F, "<tool_call>{\"name\":\"now\",\"arguments\":{]",
+          "C \"<tool_call>{\\\"name\\\":\\\"now\\\",\\\"arguments\\\":{]\"\n", .limit = true },
         { "begin marker cut off by the limit", F, "a <tool_ca", "C \"a \"\n", .limit = true },
         { "too short to be a marker", F, "a <t", "C \"a <t\"\n", .limit = true },
         { "a second call cut off by the limit", F,
           "<tool_call>{\"name\":\"now\",\"arguments\":{}}</tool_call>\n<tool_call>{\"name\"", "T now  {}\n",
           .limit = true },
+        { "a second call cut off by the limit behind its name", F,
+          "<tool_call>{\"name\":\"now\",\"arguments\":{}}</"
+          "tool_call>\n<tool_call>{\"name\":\"note\",\"arguments\":{\"te",
+          "T now  {}\nX note  {\"te\n", .limit = true },
         { "text behind a call", F, "A \n<tool_call>{\"name\":\"now\"}</tool_call>\n\nB ",
           "C \"A\"\nT now  {}\nC \" \\nB \"\n" },
         { "no tools", F, "<tool_call>{\"name\":\"now\"}</tool_call>",
@@ -319,6 +371,11 @@ static void test_qwen_xml(void **state) {
         { "inner end forgotten", F, "<tool_call>\n<function=now>\n</tool_call>", "T now  {}\n" },
         { "JSON in the same marker", F, "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>",
           "T now  {}\n" },
+        { "cut off by the limit in a value", F,
+          "<tool_call>\n<function=note>\n<parameter=tags>\n[1, \"b\"]\n</parameter>\n<parameter=text>\nOs\n</para",
+          "X note  {\"tags\": [1, \"b\"], \"text\": \"Os\n", .limit = true },
+        { "cut off by the limit in a value that is JSON", F, "<tool_call>\n<function=note>\n<parameter=tags>\n[1, \"b",
+          "X note  {\"tags\": [1, \"b\n", .limit = true },
         { "cut off in a value", F, "Hm\n<tool_call>\n<function=get_weather>\n<parameter=city>\nOs",
           "C \"Hm\\n<tool_call>\\n<function=get_weather>\\n<parameter=city>\\nOs\"\n" },
         { "a tool nobody offered", F, "<tool_call>\n<function=rm>\n</function>\n</tool_call>",
@@ -359,6 +416,8 @@ static void test_mistral(void **state) {
           "R \"hm\"\nC \"Text [1].\"\nT now  {}\nT note  {\"text\":\"][TOOL_CALLS]\",\"meta\":{\"a\":{\"b\":[]}}}\n" },
         { "thoughts that end in a call", F, "[THINK]hm [TOOL_CALLS][{\"name\":\"now\",\"arguments\":{}}]",
           "R \"hm\"\nT now  {}\n" },
+        { "cut off by the limit in front of its id", F, "[TOOL_CALLS][{\"name\":\"now\",\"arguments\":{}",
+          "X now  {}\n", .limit = true },
         { "malformed", F, "[TOOL_CALLS][{\"name\":\"now\",\"arguments\":{}",
           "C \"[TOOL_CALLS][{\\\"name\\\":\\\"now\\\",\\\"arguments\\\":{}\"\n" },
         { "the second is malformed", F, "[TOOL_CALLS][{\"name\":\"now\",\"arguments\":{}}, {\"name\":\"rm\"}]",
@@ -470,6 +529,9 @@ static void test_glm(void **state) {
         { "no arguments, one line", F, "<tool_call>now</tool_call>", "T now  {}\n" },
         { "malformed", F, "<tool_call>now\n<arg_key>a</arg_key>\n</tool_call>",
           "C \"<tool_call>now\\n<arg_key>a</arg_key>\\n</tool_call>\"\n" },
+        { "cut off by the limit", F, "A\n<tool_call>note\n<arg_key>text</arg_key>\n<arg_value>abc",
+          "C \"A\"\nX note  {\"text\": \"abc\n", .limit = true },
+        { "cut off by the limit within the name", F, "A\n<tool_call>no", "C \"A\"\n", .limit = true },
         { "cut off", F, "A\n<tool_call>note\n<arg_key>text</arg_key>\n<arg_value>abc",
           "C \"A\\n<tool_call>note\\n<arg_key>text</arg_key>\\n<arg_value>abc\"\n" },
         { "a tool nobody offered", F, "<tool_call>rm\n</tool_call>", "C \"<tool_call>rm\\n</tool_call>\"\n" },
@@ -523,6 +585,11 @@ static void test_lfm2(void **state) {
         { "a tool nobody offered", F, "<|tool_call_start|>[now(), rm()]<|tool_call_end|>",
           "C \"<|tool_call_start|>[now(), rm()]<|tool_call_end|>\"\n" },
         { "cut off", F, "A <|tool_call_start|>[note(text='a", "C \"A <|tool_call_start|>[note(text='a\"\n" },
+        { "cut off by the limit", F, "A <|tool_call_start|>[now(), note(tags=[1, 'b'], text='it\\'s",
+          "C \"A\"\nT now  {}\nX note  {\"tags\": [1, \"b\"], \"text\": \"it's\n", .limit = true },
+        { "cut off by the limit within the name", F, "<|tool_call_start|>[now(), no", "T now  {}\n", .limit = true },
+        { "malformed and cut off by the limit", F, "<|tool_call_start|>[now(], no",
+          "C \"<|tool_call_start|>[now(], no\"\n", .limit = true },
     };
     (void)state;
     check_all(list, COUNT(list));
@@ -548,6 +615,11 @@ static void test_gemma4(void **state) {
         { "thoughts between texts", F, "A <|channel>thought\nhm<channel|> B", "C \"A\"\nR \"hm\"\nC \" B\"\n" },
         { "malformed", F, "<|tool_call>call:now{a:}<tool_call|>", "C \"<|tool_call>call:now{a:}<tool_call|>\"\n" },
         { "cut off", F, "<|tool_call>call:note{text:" Q "a", "C \"<|tool_call>call:note{text:<|\\\"|>a\"\n" },
+        { "cut off by the limit", F, "<|tool_call>call:note{flag:true,text:" Q "a\n<|",
+          "X note  {\"flag\": true, \"text\": \"a\\n\n", .limit = true },
+        { "cut off by the limit within a key", F, "<|tool_call>call:note{flag:true,te", "X note  {\"flag\": true, \n",
+          .limit = true },
+        { "cut off by the limit within the name", F, "<|tool_call>call:no", "", .limit = true },
     };
     (void)state;
     check_all(list, COUNT(list));
@@ -616,6 +688,10 @@ static void test_harmony(void **state) {
           "C \"<|channel|>commentary to=functions.now <|constrain|>json<|message|>{\\\"a\\\"}\"\n" },
         { "cut off", F, "<|channel|>commentary to=functions.now <|constrain|>json<|message|>{\"a\":",
           "C \"<|channel|>commentary to=functions.now <|constrain|>json<|message|>{\\\"a\\\":\"\n" },
+        { "cut off by the limit", F, "<|channel|>commentary to=functions.now <|constrain|>json<|message|>{\"a\":",
+          "X now  {\"a\":\n", .limit = true },
+        { "cut off by the limit within the header", F, "<|channel|>commentary to=functions.now <|constrain|>js", "",
+          .limit = true },
         { "a tool nobody offered", F, "<|channel|>commentary to=functions.rm <|constrain|>json<|message|>{}<|call|>",
           "C \"<|channel|>commentary to=functions.rm <|constrain|>json<|message|>{}\"\n" },
     };

@@ -2,7 +2,7 @@
 /*
  * Required and named calls from the request to the events, with a real template of every syntax and a model that
  * knows none of them (the demo model, hot): every answer is a call of an offered tool whose arguments its schema
- * accepts.
+ * accepts. Wherever the limit cuts it off, its beginning is told, streamed or not.
  */
 #include "unit/support/support.h"
 
@@ -69,6 +69,33 @@ static void check_calls(const char *file, const test_answer *a, const char *only
     }
 }
 
+/* Within the last tokens of an answer of that length. Returns how many different beginnings there were. */
+static int cut_off(runtime *m, const char *file, const runtime_request *whole, int length) {
+    enum { LAST = 80, CUTS = 6 };
+    char before[2048] = "";
+    int  n = 0, from = length > LAST ? length - LAST : 1;
+    for (int limit = from; limit < length; limit += (length - from) / CUTS + 1) {
+        test_result     r[2];
+        runtime_request q = *whole;
+        q.max_tokens = limit;
+        for (int stream = 0; stream < 2; stream++) {
+            q.stream_calls = stream;
+            test_ask(m, &q, &r[stream]);
+            assert_false(r[stream].failed);
+        }
+        const test_answer *a = &r[0].a[0], *b = &r[1].a[0];
+        if (strcmp(str_cstr(&a->calls), str_cstr(&b->calls)) != 0 || a->content.len || b->content.len)
+            fail_msg("%s, %d tokens: \"%s\" \"%s\"; streamed \"%s\" \"%s\"", file, limit, str_cstr(&a->calls),
+                     str_cstr(&a->content), str_cstr(&b->calls), str_cstr(&b->content));
+        assert_int_equal(a->finish, b->finish);
+        n += a->calls.len && strcmp(before, str_cstr(&a->calls)) != 0;
+        snprintf(before, sizeof before, "%s", str_cstr(&a->calls));
+        test_result_deinit(&r[0]);
+        test_result_deinit(&r[1]);
+    }
+    return n;
+}
+
 /* How many answers were over in time; -1: the prompt is too long for the demo model, or the family has no calls. */
 static int ask(const char *path, const char *file) {
     char    *text;
@@ -104,7 +131,9 @@ static int ask(const char *path, const char *file) {
         } else if (r.a[0].finish != RUNTIME_LENGTH) {
             fail_msg("%s: finish %d, \"%s\"", file, (int)r.a[0].finish, str_cstr(&r.a[0].content));
         }
+        int length = r.a[0].usage.generated_tokens;
         test_result_deinit(&r);
+        if (over >= 0 && i == 0 && cut_off(m, file, &q, length) < 2) fail_msg("%s: nothing is told of a call", file);
     }
     runtime_free(m);
     free(text);

@@ -75,7 +75,8 @@ async function write(chat: Chat, reply: Message, path: Message[], goOn: boolean)
     return;
   }
   const done = await start(reply, body);
-  if (done.tool_calls?.length && done.state === "done") await offerTools(chat, done);
+  // A call that the limit cut off has no results.
+  if (done.tool_calls?.length && done.state === "done" && done.finish !== "length") await offerTools(chat, done);
 }
 
 export async function goOn(m: Message): Promise<void> {
