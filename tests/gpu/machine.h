@@ -64,6 +64,7 @@ struct insn {
     uint16_t       reads;  /* the same, read */
     const char    *name;   /* the instruction, for messages */
     uint32_t       line;   /* of the module's text */
+    uint8_t        order;  /* races.c: what it hands over besides its value */
 };
 
 enum { MEETS_ALL = 255 };
