@@ -2,7 +2,7 @@
 /*
  * What the race detector remembers of memory: for each 4 bytes that were touched up to four accesses, with the bytes of
  * the four that they touched. An access that the new one is ordered behind and that can add nothing to it gives up its
- * place. Where all four are needed a read is forgotten.
+ * place. Where all four are needed a read is forgotten, else an atomic, else any.
  *
  * Nothing is cleared: an access bears the number of its cluster's run, and those of earlier runs do not count.
  */
@@ -100,7 +100,7 @@ static void touch_cell(const race_touch *x, race_cell *cell, unsigned bytes, con
                 if (o->bytes == bytes && !writes) return;
                 continue;
             }
-            if (!writes && o->bytes == bytes) {
+            if ((!writes || x->kind & TOUCH_STRONG) && o->bytes == bytes) {
                 o->lanes |= x->stamp_lanes;
                 merged = o;
                 continue;
@@ -110,7 +110,9 @@ static void touch_cell(const race_touch *x, race_cell *cell, unsigned bytes, con
         const bool conflict = conflicts(o->kind, x->kind);
         const bool before = here ? ordered_here(x, o, p->rank) : ordered_elsewhere(x, o);
         if (conflict && !before) report(x, o, o->bytes & bytes, p);
-        if (before && !(o->bytes & ~bytes) && (writes || !(o->kind & TOUCH_WRITES))) {
+        /* What the new one would not conflict with where the old one does must stay: a plain access below a strong one. */
+        if (before && !(o->bytes & ~bytes) && (writes || !(o->kind & TOUCH_WRITES)) &&
+            (o->kind & TOUCH_STRONG || !(x->kind & TOUCH_STRONG))) {
             o->run = 0;
             free_slot = o;
         }
@@ -118,13 +120,11 @@ static void touch_cell(const race_touch *x, race_cell *cell, unsigned bytes, con
     if (merged) return;
     if (!free_slot) {
         const unsigned first = (x->t + (unsigned)(p->at >> 2)) % SLOTS;
-        free_slot = &cell->at[first];
-        for (unsigned k = 0; k < SLOTS; k++) {
+        for (unsigned k = 0; k < 2 * SLOTS && !free_slot; k++) {
             race_slot *o = &cell->at[(first + k) % SLOTS];
-            if (o->kind & TOUCH_WRITES) continue;
-            free_slot = o;
-            break;
+            if (!(o->kind & TOUCH_WRITES) || (k >= SLOTS && o->kind & TOUCH_STRONG)) free_slot = o;
         }
+        if (!free_slot) free_slot = &cell->at[first];
     }
     *free_slot = (race_slot){ .run = x->c->run,
                               .lanes = x->stamp_lanes,

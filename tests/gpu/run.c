@@ -307,17 +307,17 @@ static void deadlock(gpu_cluster *c) {
     if (first) gpu_fault(first, &code[first->groups[0].pc], "waits forever");
 }
 
-/* Whether all that is left of it waits for the kernel in front. */
+/* Whether somebody waits for the kernel in front, for whom the others may wait in turn. */
 static bool waits_for_grid(const gpu_cluster *c) {
     for (int b = 0; b < c->n; b++) {
         for (int n = 0; n < c->blocks[b].n_warps; n++) {
             const warp_state *s = &c->blocks[b].warps[n];
             for (int k = 0; k < s->n_groups; k++) {
-                if (s->groups[k].wait != WAIT_GRID) return false;
+                if (s->groups[k].wait == WAIT_GRID) return true;
             }
         }
     }
-    return true;
+    return false;
 }
 
 /* To its end, or to where it waits for the kernel in front. */
