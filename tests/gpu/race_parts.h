@@ -61,6 +61,8 @@ typedef struct race_meeting {
     } at[2];
 } race_meeting;
 
+enum { RACE_MBARS = 48 }; /* of a block; more share their agents */
+
 /* A barrier in shared memory. */
 typedef struct race_mbar {
     uint32_t    rank, offset, agent, phase;
@@ -100,6 +102,36 @@ bool know_has(const know *k, uint32_t lanes, uint32_t t);
 void know_add(know *k, uint32_t lanes, uint32_t t, uint32_t full);
 void know_join(know *k, const know *from);
 
+/* ---- race_hand.c ---- */
+
+#define RACE_EVERYTHING ((1u << KNOW_KINDS) - 1)
+
+int        race_warp_number(const warp_state *s); /* in its cluster */
+race_warp *race_warp_of(const warp_state *s);
+
+/* For each set of lanes in m that share a clock: those lanes as `lanes`, the first as `l`. */
+#define EACH_CLOCK(p, m, lanes, l)                                                                                     \
+    for (uint32_t left_ = (m), lanes = 0; left_ && (lanes = race_sharing(p, left_), true); left_ &= ~lanes)            \
+        for (int l = __builtin_ctz(lanes), once_ = 1; once_; once_ = 0)
+
+/* Those of the lanes m whose clock is that of the first of them. */
+uint32_t race_sharing(const race_warp *p, uint32_t m);
+/* The clock of those lanes, which share one, to be written. */
+race_clock *race_lanes_clock(race_cluster *c, race_warp *p, uint32_t lanes);
+/* What times[l] says of the lanes m. */
+void race_add_times(know *k, const uint32_t *times, uint32_t m, uint32_t full);
+
+/* All that the lanes of warp w know and did until now goes into *to; what they do from now on is later. */
+void race_release(race_cluster *c, int w, uint32_t m, race_clock **to, unsigned kinds);
+void race_acquire(race_cluster *c, race_warp *p, uint32_t m, const race_clock *from); /* NULL is nothing */
+
+/* What an atomic of a lane leaves in its place, and finds there. */
+uint64_t race_sync_key(const warp_state *s, const insn *i, uint64_t at);
+void     race_let_go(race_cluster *c, int w, int lane, uint64_t key);
+void     race_take_up(race_cluster *c, int w, int lane, uint64_t key);
+/* What atomics brought is known, and what is known by now may be handed over by atomics. */
+void race_fence_lanes(race_cluster *c, int w, uint32_t m);
+
 /* ---- race_cell.c ---- */
 
 enum { TOUCH_WRITES = 1, TOUCH_STRONG = 2, TOUCH_ASYNC = 4 }; /* strong: atomic, volatile; async: past the proxy */
@@ -121,6 +153,36 @@ void race_touch_global(const race_touch *x, uint64_t at, uint32_t bytes);
 size_t race_cell_bytes(size_t n);
 /* Gives global memory's back where it is more than that many pages; nothing may be under way. */
 void race_cells_forget(size_t more_than);
+
+/* ---- race_access.c ---- */
+
+/* The shared memory that an address is of; NULL: global, or *nothing where it is neither or faults by itself. */
+gpu_block *race_shared_at(const warp_state *s, const insn *i, uint64_t at, uint32_t *offset, bool *nothing);
+/* An access of those lanes themselves, which share a clock. */
+race_touch race_touch_of(warp_state *s, const insn *i, uint32_t lanes, unsigned kind);
+void       race_touch_at(const race_touch *x, uint64_t at, uint32_t bytes);
+
+/* ---- instructions: what they mean, then what they do ---- */
+
+enum { ORDER_STRONG = 1, ORDER_ACQUIRE = 2, ORDER_RELEASE = 4 }; /* insn.order */
+
+bool race_is_named(const insn *i, const char *with); /* races.c: its name begins so */
+
+void race_load(warp *w, const insn *i, uint32_t m);
+void race_store(warp *w, const insn *i, uint32_t m);
+void race_atom(warp *w, const insn *i, uint32_t m);
+void race_ldmatrix(warp *w, const insn *i, uint32_t m);
+void race_products_commit(warp *w, const insn *i, uint32_t m);
+void race_mbar_init(warp *w, const insn *i, uint32_t m);
+void race_mbar_arrive(warp *w, const insn *i, uint32_t m);
+void race_mbar_wait(warp *w, const insn *i, uint32_t m);
+void race_bulk_copy(warp *w, const insn *i, uint32_t m);
+void race_copy_async(warp *w, const insn *i, uint32_t m);
+void race_copy_commit(warp *w, const insn *i, uint32_t m);
+void race_copy_wait(warp *w, const insn *i, uint32_t m);
+void race_copy_arrive(warp *w, const insn *i, uint32_t m);
+void race_warp_sync(warp *w, const insn *i, uint32_t m);
+void race_fence(warp *w, const insn *i, uint32_t m);
 
 /* ---- race_report.c ---- */
 

@@ -16,10 +16,13 @@
  * Four accesses are remembered per word, so of many readers some are forgotten: a report is always two accesses without
  * order, but silence is no proof.
  *
- *   races.c       what instructions mean for clocks
- *   race_clock.c  clocks
- *   race_cell.c   what is remembered of memory, and the comparison
- *   race_report.c launches, and the sentence
+ *   races.c        clusters, barriers of run.c, which instructions are looked at
+ *   race_access.c  loads, stores, atomics, matrices: what they touch
+ *   race_async.c   barriers in shared memory, copies
+ *   race_hand.c    how knowledge is handed over
+ *   race_clock.c   clocks
+ *   race_cell.c    what is remembered of memory, and the comparison
+ *   race_report.c  launches, and the sentence
  */
 #ifndef TESTS_GPU_RACES_H
 #define TESTS_GPU_RACES_H
