@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Barriers in shared memory hand over what those who arrived know; copies are others' accesses until they were waited for. */
+/* Barriers in shared memory hand over what those who arrived know; copies are accesses of others until one has waited. */
 #include "gpu/race_parts.h"
 
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static race_mbar *mbar_at(const warp_state *s, const insn *i, uint64_t at, const
     return mbar_of(s->block->cluster->races, b->rank, offset);
 }
 
-/* Its phase is over where the parity is another one (async.c has the layout): what was let go is there to be taken up. */
+/* The layout is async.c's. Where the parity is another one the phase is over: what was let go can be taken up. */
 static bool parity_of(const uint8_t *memory) { return memory[5] & 1; }
 
 static void phase_check(race_cluster *c, race_mbar *b, bool before, const uint8_t *memory) {
@@ -58,6 +58,10 @@ void race_mbar_init(warp *w, const insn *i, uint32_t m) {
         race_clock_drop(b->pending);
         race_clock_drop(b->done);
         b->pending = b->done = NULL;
+        b->by = (uint32_t)race_warp_number(state_of(w));
+        b->lane = (uint32_t)l;
+        b->line = i->line;
+        b->open = true;
     }
     do_mbar_init(w, i, m);
 }
@@ -134,6 +138,14 @@ void race_bulk_copy(warp *w, const insn *i, uint32_t m) {
             const race_mbar *b = mbar_of(c, (uint32_t)k, bar & inside);
             race_touch       x = race_touch_of(s, i, 1u << l, TOUCH_WRITES | TOUCH_STRONG);
             race_touch_shared(&x, &c->cluster->blocks[k], bar & inside, 8);
+            if (b->open)
+                race_report(&x,
+                            &(race_slot){ .run = c->run,
+                                          .lanes = 1u << b->lane,
+                                          .kind = TOUCH_WRITES,
+                                          .line = b->line & 0x1fffff,
+                                          .agent = b->by & 0x7ff },
+                            "a barrier without a fence", 8, false);
             x = copy_of(s, i, l, TOUCH_ASYNC | TOUCH_WRITES, b->agent, b->phase + 1);
             x.stamp_lanes = 1;
             race_touch_shared(&x, &c->cluster->blocks[k], to & inside, bytes);

@@ -110,7 +110,7 @@ static void touch_cell(const race_touch *x, race_cell *cell, unsigned bytes, con
         const bool conflict = conflicts(o->kind, x->kind);
         const bool before = here ? ordered_here(x, o, p->rank) : ordered_elsewhere(x, o);
         if (conflict && !before) report(x, o, o->bytes & bytes, p);
-        /* What the new one would not conflict with where the old one does must stay: a plain access below a strong one. */
+        /* A plain access below a strong one stays: it conflicts with strong ones to come, the new one does not. */
         if (before && !(o->bytes & ~bytes) && (writes || !(o->kind & TOUCH_WRITES)) &&
             (o->kind & TOUCH_STRONG || !(x->kind & TOUCH_STRONG))) {
             o->run = 0;

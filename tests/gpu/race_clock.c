@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Clocks of the race detector. Knowledge of an agent is a time for all its lanes and one exception, a later time for some
- * of them. Where two exceptions meet that cannot be kept apart the clock claims more than is known: a race may be missed
- * then, but nothing is reported that is none.
+ * Clocks of the race detector. Knowledge of an agent is a time for all its lanes and one exception, a later time for
+ * some of them. Where two exceptions meet that cannot be kept apart the clock claims more than is known: a race may be
+ * missed then, but nothing is reported that is none.
  */
 #include "gpu/race_parts.h"
 

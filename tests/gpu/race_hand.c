@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How knowledge goes from lanes to lanes: by a clock that some add to and others take up, within a warp, by fences, and by
- * atomics with fences around them.
+ * How knowledge goes from lanes to lanes: by a clock that some add to and others take up, within a warp, and by atomics
+ * with fences around them.
  */
 #include "gpu/race_parts.h"
 
@@ -218,6 +218,12 @@ void race_fence(warp *w, const insn *i, uint32_t m) {
         if (strstr(i->name, ".release")) p->restricted |= m;
         return;
     }
+    const bool barriers = strstr(i->name, "mbarrier_init"), proxy = race_is_named(i, "fence.proxy.async");
+    for (int k = 0; k < c->n_mbars && (barriers || proxy); k++) {
+        race_mbar *b = &c->mbars[k];
+        if (b->by == (uint32_t)race_warp_number(s) && m >> b->lane & 1) b->open = false;
+    }
+    if (barriers) return;
     if (!race_is_named(i, "fence.proxy")) {
         race_fence_lanes(c, race_warp_number(s), m);
         return;

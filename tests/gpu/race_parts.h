@@ -4,8 +4,8 @@
  *
  * An agent is whoever touches memory: a warp with its 32 lanes, the matrix products of a warp that are under way, its
  * cp.async copies, and one for each barrier in shared memory, which stands for the bulk copies that complete there. An
- * agent counts its times; an access bears agent, lane and time. A clock says up to which time the accesses of each agent
- * are behind its owner. Lanes whose clocks are equal share one, and nobody writes to a clock that others hold.
+ * agent counts its times; an access bears agent, lane and time. A clock says up to which time the accesses of each
+ * agent are behind its owner. Lanes whose clocks are equal share one, and nobody writes to a clock that others hold.
  */
 #ifndef TESTS_GPU_RACE_PARTS_H
 #define TESTS_GPU_RACE_PARTS_H
@@ -67,6 +67,8 @@ enum { RACE_MBARS = 48 }; /* of a block; more share their agents */
 typedef struct race_mbar {
     uint32_t    rank, offset, agent, phase;
     race_clock *pending, *done;
+    uint32_t    by, lane, line; /* who initialized it, where */
+    bool        open;           /* and has not told bulk copies by a fence */
 } race_mbar;
 
 typedef struct race_cell    race_cell;

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Races, found by what orders accesses and not by what came first this time: with HEARTH_GPU_RACES=1 every access to
- * shared and global memory is compared with the earlier ones to the same bytes, and ends the launch where one of the two
- * writes and nothing orders them. HEARTH_GPU_RACES=2 tells all on stderr instead, each pair of lines once.
+ * shared and global memory is compared with the earlier ones to the same bytes, and ends the launch where one of the
+ * two writes and nothing orders them. HEARTH_GPU_RACES=2 tells all on stderr instead, each pair of lines once.
  *
  * What orders: a lane's own instructions; bar.warp.sync; bar.sync and its like; barrier.cluster, as far as its fences
  * go; mbarrier arrive and wait; cp.async, bulk copies and wgmma until somebody waited for them; atomics with fences;
  * griddepcontrol.wait, between kernels of which one began early. Instructions that lanes merely execute together
  * (shfl.sync, mma.sync) order no memory, and what the generic proxy wrote needs a fence.proxy.async before a bulk copy
- * or wgmma touches it. Scopes are not looked at.
+ * or wgmma touches it, as an mbarrier.init needs one before a bulk copy completes there. Scopes are not looked at.
  *
  * Two writes of the same bytes with the same value are let pass (=2 tells them): memory is the same whichever comes
- * last, and compute-sanitizer takes no more than notice either.
+ * last, and kernels have all warps write what each of them has computed where that saves a branch or a barrier. Who
+ * reads it must be behind both of them all the same.
  *
  * Four accesses are remembered per word, so of many readers some are forgotten: a report is always two accesses without
  * order, but silence is no proof.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The race detector: for each kind of order a program that has it, which must run, and the same program without, which
- * must end with a sentence that names both accesses. The order in which the machine happens to run them has no part in it.
+ * must end with a sentence that names both accesses. In which order the machine happens to run them has no part in it.
  */
 #include "gpu/ptx_case.h"
 
@@ -239,6 +239,12 @@ static void test_bulk_copies(void **state) {
           (order){ "st.shared.u32 [%r10], %r1;\nfence.proxy.async.shared::cta;\nbar.sync 0;\n",
                    "st.shared.u32 [%r10], %r1; // other\nbar.sync 0;\n" },
           two_warps, "written by lane ");
+    /* The barrier that it completes at was initialized by an ordinary write, too. */
+    judge(".shared .align 8 .b8 bar[8];\nmov.u32 %r30, bar;\nmov.u32 %r12, dyn;\nsetp.ne.u32 %p5, %r1, 0;\n@%p5 ret;\n"
+          "mbarrier.init.shared.b64 [%r30], 1; // other\n<>"
+          "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r30], 256;\n" BULK
+          "[%r12], [%rd2], 256, [%r30]; // one\n" MBAR_WAIT PTX_END,
+          (order){ "fence.mbarrier_init.release.cluster;\n", "" }, one_warp, "a barrier without a fence");
     /* The source, too. */
     judge(
         MBAR_INIT("1") "@%p5 ret;\nmov.u32 %r12, dyn;\nmbarrier.arrive.expect_tx.shared::cta.b64 _, [%r30], 256;\n" BULK
