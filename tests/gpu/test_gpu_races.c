@@ -421,6 +421,23 @@ static void test_kernels_that_begin_early(void **state) {
     }
 }
 
+/* ---- the switch ---- */
+
+static void test_switched(void **state) {
+    (void)state;
+    const char            *text =
+        PTX_HEAD PTX_BEGIN WORDS("32") "st.shared.u32 [%r10], %r1;\nld.shared.u32 %r13, [%r11];\n" PTX_END;
+    setenv("HEARTH_GPU_RACES", "2", 1); /* told on stderr, and it goes on */
+    case_run(text, two_warps);
+    setenv("HEARTH_GPU_RACES", "0", 1);
+    case_run(text, two_warps);
+    unsetenv("HEARTH_GPU_RACES");
+    case_run(text, two_warps);
+    setenv("HEARTH_GPU_RACES", "1", 1);
+    err e = { 0 };
+    assert_int_equal(case_try(text, two_warps, &e), ERR_LOST);
+}
+
 static int setup(void **state) {
     setenv("HEARTH_GPU_RACES", "1", 1);
     return case_setup(state);
@@ -443,6 +460,7 @@ int main(void) {
         cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_last_block),
         cmocka_unit_test(test_kernels_that_begin_early),
+        cmocka_unit_test(test_switched),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }
