@@ -7,24 +7,24 @@
 
 /* ---- barriers in shared memory ---- */
 
-static race_mbar *mbar_of(race_cluster *c, uint32_t rank, uint32_t offset) {
-    for (int k = 0; k < c->n_mbars; k++) {
-        if (c->mbars[k].offset == offset && c->mbars[k].rank == rank) return &c->mbars[k];
-    }
-    const int  n = c->n_mbars < RACE_MBARS * c->cluster->n ? c->n_mbars++ : (int)(offset / 8) % c->n_mbars;
-    race_mbar *b = &c->mbars[n];
-    if (b->offset) return b; /* more than there is room for share */
-    *b = (race_mbar){ .rank = rank, .offset = offset, .agent = (uint32_t)(RACE_FRONT(c) + 1 + n) };
+static race_mbar *mbar_of(warp_state *s, const insn *i, uint32_t rank, uint32_t offset) {
+    race_cluster *c = s->block->cluster->races;
+    uint16_t     *at = &c->mbar_at[rank][offset / 8];
+    if (*at) return &c->mbars[*at - 1];
+    if (c->n_mbars == c->cap_mbars) gpu_fault(s, i, "more barriers than the race detector has room for");
+    *at = (uint16_t)(c->n_mbars + 1);
+    race_mbar *b = &c->mbars[c->n_mbars++];
+    *b = (race_mbar){ .rank = rank, .offset = offset, .agent = (uint32_t)c->n_agents++ };
     return b;
 }
 
-static race_mbar *mbar_at(const warp_state *s, const insn *i, uint64_t at, const uint8_t **memory) {
+static race_mbar *mbar_at(warp_state *s, const insn *i, uint64_t at, const uint8_t **memory) {
     uint32_t   offset;
     bool       nothing;
     gpu_block *b = race_shared_at(s, i, at, &offset, &nothing);
     if (!b || offset < SMEM_BASE || offset + 8 > b->smem_bytes) return NULL; /* the access itself faults */
     *memory = b->smem + offset;
-    return mbar_of(s->block->cluster->races, b->rank, offset);
+    return mbar_of(s, i, b->rank, offset);
 }
 
 /* The layout is async.c's. Where the parity is another one the phase is over: what was let go can be taken up. */
@@ -35,7 +35,7 @@ static void phase_check(race_cluster *c, race_mbar *b, bool before, const uint8_
     b->phase++;
     race_clock_drop(b->done);
     b->done = NULL;
-    race_clock *done = race_clock_own(&b->pending, c->cap_agents);
+    race_clock *done = race_clock_own(&b->pending, c->n_agents);
     know        over = { .all = b->phase };
     know_join(&done->of[b->agent][KNOW_SHARED], &over);
     know_join(&done->of[b->agent][KNOW_OUTSIDE], &over);
@@ -135,7 +135,8 @@ void race_bulk_copy(warp *w, const insn *i, uint32_t m) {
         const uint32_t blocks = i->n < 5 ? 1u << rank : lanes32(w, i->o[4])[l];
         for (int k = 0; k < c->cluster->n; k++) {
             if (!(blocks >> k & 1)) continue;
-            const race_mbar *b = mbar_of(c, (uint32_t)k, bar & inside);
+            if ((bar & inside) + 8 > c->cluster->blocks[k].smem_bytes) continue; /* faults by itself */
+            const race_mbar *b = mbar_of(s, i, (uint32_t)k, bar & inside);
             race_touch       x = race_touch_of(s, i, 1u << l, TOUCH_WRITES | TOUCH_STRONG);
             race_touch_shared(&x, &c->cluster->blocks[k], bar & inside, 8);
             if (b->open)
@@ -221,7 +222,7 @@ void race_copy_arrive(warp *w, const insn *i, uint32_t m) {
             do_copy_arrive(w, i, 1u << l);
             continue;
         }
-        race_clock *to = race_clock_own(&b->pending, c->cap_agents);
+        race_clock *to = race_clock_own(&b->pending, c->n_agents);
         const bool  before = parity_of(memory);
         know_add(&to->of[agent][KNOW_SHARED], 1u << l, now, p->full);
         know_add(&to->of[agent][KNOW_OUTSIDE], 1u << l, now, p->full);

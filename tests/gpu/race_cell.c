@@ -37,7 +37,7 @@ static bool ordered_here(const race_touch *x, const race_slot *o, int rank) {
         own = own && o->t <= (shared ? x->proxied : x->proxied_out);
     }
     if (own) lanes &= ~x->lanes;
-    return !lanes || know_has(&x->knows->of[o->agent][kind], lanes, o->t);
+    return !lanes || race_clock_has(x->knows, o->agent, kind, lanes, o->t);
 }
 
 /* Of another cluster of the launch, or of another launch. */
@@ -46,9 +46,7 @@ static bool ordered_elsewhere(const race_touch *x, const race_slot *o) {
     if (r->launch != x->c->launch) return race_launch_behind(x->c, x->knows, r->launch);
     for (int k = 0; k < x->knows->n_foreign; k++) {
         const race_foreign *f = &x->knows->foreign[k];
-        if (f->run == o->run && f->known && (int)o->agent < f->what->n &&
-            know_has(&f->what->of[o->agent][KNOW_FENCED], o->lanes, o->t))
-            return true;
+        if (f->run == o->run && f->known && race_clock_has(f->what, o->agent, KNOW_FENCED, o->lanes, o->t)) return true;
     }
     return false;
 }

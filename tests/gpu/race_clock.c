@@ -15,6 +15,7 @@ static void *or_abort(void *p) {
 }
 
 race_clock *race_clock_new(int n) {
+    n = (n + 15) & ~15; /* barriers come one behind the other */
     race_clock *c = or_abort(calloc(1, sizeof *c + (size_t)n * sizeof *c->of));
     c->refs = 1;
     c->n = n;
@@ -48,6 +49,10 @@ race_clock *race_clock_own(race_clock **to, int n) {
 
 bool know_has(const know *k, uint32_t lanes, uint32_t t) {
     return t <= k->all || (t <= k->some && !(lanes & ~k->lanes));
+}
+
+bool race_clock_has(const race_clock *c, uint32_t agent, int kind, uint32_t lanes, uint32_t t) {
+    return agent < (uint32_t)c->n && know_has(&c->of[agent][kind], lanes, t);
 }
 
 void know_join(know *k, const know *from) {

@@ -27,9 +27,9 @@ uint32_t race_sharing(const race_warp *p, uint32_t m) {
 race_clock *race_lanes_clock(race_cluster *c, race_warp *p, uint32_t lanes) {
     const int   first = __builtin_ctz(lanes);
     race_clock *old = p->of[first];
-    if (old->refs == __builtin_popcount(lanes)) return old;
+    if (old->refs == __builtin_popcount(lanes) && old->n >= c->n_agents) return old;
     race_clock *mine = race_clock_keep(old);
-    race_clock_own(&mine, c->cap_agents);
+    race_clock_own(&mine, c->n_agents);
     EACH_LANE(lanes, l) {
         race_clock_drop(p->of[l]);
         p->of[l] = race_clock_keep(mine);
@@ -52,7 +52,7 @@ void race_add_times(know *k, const uint32_t *times, uint32_t m, uint32_t full) {
 /* All that the lanes know and did until now, into *to; what they do from now on is later. */
 void race_release(race_cluster *c, int w, uint32_t m, race_clock **to, unsigned kinds) {
     race_warp  *p = &c->warps[w];
-    race_clock *t = race_clock_own(to, c->cap_agents);
+    race_clock *t = race_clock_own(to, c->n_agents);
     EACH_CLOCK(p, m, lanes, l) race_clock_join(t, p->of[l], kinds);
     know *own = t->of[w];
     if (kinds >> KNOW_SHARED & 1) know_add(&own[KNOW_SHARED], m, p->now, p->full);
@@ -160,7 +160,7 @@ void race_let_go(race_cluster *c, int w, int lane, uint64_t key) {
     race_clock *what = NULL;
     if (!p->fenced[lane]) {
         bool any = false;
-        for (int a = 0; a < c->cap_agents && !any; a++)
+        for (int a = 0; a < p->of[lane]->n && !any; a++)
             any = p->of[lane]->of[a][KNOW_FENCED].all | p->of[lane]->of[a][KNOW_FENCED].some;
         if (!any) return;
     }
@@ -183,7 +183,7 @@ void race_take_up(race_cluster *c, int w, int lane, uint64_t key) {
                              (race_foreign){ .run = from->from[k].run, .pending = true, .what = from->from[k].what });
             continue;
         }
-        for (int a = 0; a < c->cap_agents; a++)
+        for (int a = 0; a < mine->n && a < from->from[k].what->n; a++)
             know_join(&mine->of[a][KNOW_PENDING], &from->from[k].what->of[a][KNOW_FENCED]);
     }
 }
@@ -194,7 +194,7 @@ void race_fence_lanes(race_cluster *c, int w, uint32_t m) {
     EACH_CLOCK(p, m, lanes, l) {
         (void)l;
         race_clock *mine = race_lanes_clock(c, p, lanes);
-        for (int a = 0; a < c->cap_agents; a++) {
+        for (int a = 0; a < mine->n; a++) {
             know *k = mine->of[a];
             know_join(&k[KNOW_SHARED], &k[KNOW_PENDING]);
             know_join(&k[KNOW_OUTSIDE], &k[KNOW_PENDING]);
@@ -233,7 +233,7 @@ void race_fence(warp *w, const insn *i, uint32_t m) {
     EACH_CLOCK(p, m, lanes, l) {
         (void)l;
         race_clock *mine = race_lanes_clock(c, p, lanes);
-        for (int a = 0; a < c->cap_agents; a++) {
+        for (int a = 0; a < mine->n; a++) {
             know *k = mine->of[a];
             if (shared) know_join(&k[KNOW_PROXY], &k[KNOW_SHARED]);
             if (outside) know_join(&k[KNOW_PROXY_OUT], &k[KNOW_OUTSIDE]);

@@ -38,7 +38,7 @@ typedef struct race_foreign {
 } race_foreign;
 
 struct race_clock {
-    int           refs, n; /* n: agents that there is room for */
+    int           refs, n; /* n: agents that there is room for; of others nothing is known */
     race_foreign *foreign;
     int           n_foreign;
     know          of[][KNOW_KINDS];
@@ -61,8 +61,6 @@ typedef struct race_meeting {
     } at[2];
 } race_meeting;
 
-enum { RACE_MBARS = 48 }; /* of a block; more share their agents */
-
 /* A barrier in shared memory. */
 typedef struct race_mbar {
     uint32_t    rank, offset, agent, phase;
@@ -74,19 +72,22 @@ typedef struct race_mbar {
 typedef struct race_cell    race_cell;
 typedef struct race_cluster race_cluster;
 
+enum { RACE_AGENTS = 2047 }; /* at most: race_slot.agent */
+
 /* Agents: warps, their products, their copies, then one that stands for the kernels in front, then barriers. */
 #define RACE_FRONT(c) (3 * (c)->n_warps)
 
 struct race_cluster {
     gpu_cluster  *cluster;
-    uint32_t      run, launch; /* which cluster of all that ran, and the launch that it belongs to */
-    int           n_warps, per_block, n_agents, cap_agents;
+    uint32_t      run, launch;                  /* which cluster of all that ran, and the launch that it belongs to */
+    int           n_warps, per_block, n_agents; /* agents: so far */
     race_warp    *warps;
     race_meeting *bars; /* NAMED_BARRIERS + 8 for each block */
     race_meeting  meeting;
     race_mbar    *mbars;
-    int           n_mbars;
-    race_cell   **cells; /* of the blocks' shared memory, by 4 bytes */
+    int           n_mbars, cap_mbars;
+    uint16_t    **mbar_at; /* for each 8 bytes of a block's shared memory which barrier is there, from 1 on */
+    race_cell   **cells;   /* of the blocks' shared memory, by 4 bytes */
     size_t        n_cells;
 };
 
@@ -101,6 +102,7 @@ void        race_clock_join(race_clock *to, const race_clock *from, unsigned kin
 void        race_foreign_add(race_clock *to, race_foreign f);
 
 bool know_has(const know *k, uint32_t lanes, uint32_t t);
+bool race_clock_has(const race_clock *c, uint32_t agent, int kind, uint32_t lanes, uint32_t t);
 void know_add(know *k, uint32_t lanes, uint32_t t, uint32_t full);
 void know_join(know *k, const know *from);
 

@@ -28,15 +28,19 @@ int races_open(gpu_cluster *cluster) {
                          .launch = cluster->grid->race_launch,
                          .n_warps = n,
                          .per_block = b->n_warps,
-                         .cap_agents = 3 * n + 1 + RACE_MBARS * cluster->n,
+                         .cap_mbars = RACE_AGENTS - 3 * n - 1,
                          .n_cells = b->smem_bytes / 4 + 1 };
     c->warps = calloc((size_t)n, sizeof *c->warps);
     c->bars = calloc((size_t)cluster->n * (NAMED_BARRIERS + 8), sizeof *c->bars);
-    c->mbars = calloc((size_t)(RACE_MBARS * cluster->n), sizeof *c->mbars);
+    c->mbars = calloc((size_t)c->cap_mbars, sizeof *c->mbars);
+    c->mbar_at = calloc((size_t)cluster->n, sizeof *c->mbar_at);
     c->cells = calloc((size_t)cluster->n, sizeof *c->cells);
-    bool there = c->warps && c->bars && c->mbars && c->cells;
-    for (int k = 0; k < cluster->n && there; k++)
-        there = (c->cells[k] = calloc(1, race_cell_bytes(c->n_cells))) != NULL;
+    bool there = c->warps && c->bars && c->mbars && c->mbar_at && c->cells;
+    for (int k = 0; k < cluster->n && there; k++) {
+        c->cells[k] = calloc(1, race_cell_bytes(c->n_cells));
+        c->mbar_at[k] = calloc(b->smem_bytes / 8 + 1, sizeof *c->mbar_at[k]);
+        there = c->cells[k] && c->mbar_at[k];
+    }
     return there ? 0 : err_set_nomem(cluster->grid->e);
 }
 
@@ -56,7 +60,7 @@ static void forget(race_cluster *c) {
     for (int k = 0; k < c->n_mbars; k++) {
         race_clock_drop(c->mbars[k].pending);
         race_clock_drop(c->mbars[k].done);
-        c->mbars[k] = (race_mbar){ 0 };
+        c->mbar_at[c->mbars[k].rank][c->mbars[k].offset / 8] = 0;
     }
     c->n_mbars = 0;
 }
@@ -64,8 +68,9 @@ static void forget(race_cluster *c) {
 void races_begin(gpu_cluster *cluster, unsigned number) {
     race_cluster *c = cluster->races;
     forget(c);
+    c->n_agents = RACE_FRONT(c) + 1;
     c->run = race_run_new(c->launch, number);
-    race_clock *first = race_clock_new(c->cap_agents);
+    race_clock *first = race_clock_new(c->n_agents);
     if (!race_launch_of(c->launch)->early) first->of[RACE_FRONT(c)][KNOW_OUTSIDE].all = 1;
     for (int w = 0; w < c->n_warps; w++) {
         race_warp *p = &c->warps[w];
@@ -81,6 +86,8 @@ void races_close(gpu_cluster *cluster) {
     if (!c) return;
     forget(c);
     for (int k = 0; k < cluster->n && c->cells; k++) free(c->cells[k]);
+    for (int k = 0; k < cluster->n && c->mbar_at; k++) free(c->mbar_at[k]);
+    free(c->mbar_at);
     free(c->cells);
     free(c->mbars);
     free(c->bars);
@@ -129,7 +136,7 @@ static void products_over(race_cluster *c, int w, const insn *i, race_clock **to
     const uint32_t open = (uint32_t)i->offset;
     if (!race_is_named(i, "wgmma.wait_group")) return;
     know over = { .all = p->products > open ? p->products - open : 0 };
-    know_join(&race_clock_own(to, c->cap_agents)->of[c->n_warps + w][KNOW_SHARED], &over);
+    know_join(&race_clock_own(to, c->n_agents)->of[c->n_warps + w][KNOW_SHARED], &over);
 }
 
 void races_arrive(warp_state *s, const insn *i, uint32_t m, uint32_t id) {
