@@ -14,7 +14,7 @@ help:
 	@echo "make run      build, then talk to the demo model (PROMPT=\"What is 12 plus 30?\" for one answer)"
 	@echo "make test     build and run every test (about twenty minutes on two cores)"
 	@echo "make test-kernels   the kernels of every instruction set under ASan and UBSan"
-	@echo "make test-soft-gpu  the CUDA backend on a GPU in software, as three chips (more than an hour)"
+	@echo "make test-soft-gpu  the CUDA backend on a GPU in software, as three chips (two hours and more)"
 	@echo "make test-ui  the web UI in a browser: every journey, hostile answers, accessibility, budgets"
 	@echo "make build    leave the program at build/hearth"
 	@echo "make bench    measure; bench-kernels measures the kernels alone"

@@ -5,6 +5,7 @@
  * alu.c and convert.c have tables, the rest is here.
  */
 #include "gpu/build.h"
+#include "gpu/races.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -515,6 +516,7 @@ static int by_name(build *b, insn *i, word name, arg *a, int n) {
     if (begins(name, "griddepcontrol.wait") || begins(name, "wgmma.fence") || begins(name, "wgmma.wait_group")) {
         i->flow = FLOW_BARRIER;
         i->mode = begins(name, "wgmma") ? BAR_WARPGROUP : BAR_GRID;
+        i->offset = n ? (int64_t)a[0].bits : 0; /* groups that may be under way */
         return 0;
     }
     if (begins(name, "mbarrier.")) return is_mbarrier(b, i, name, a, n);
@@ -736,6 +738,7 @@ static int read_kernel(build *b, const module_fn *f) {
     k->code = b->code;
     k->n_code = b->n;
     b->code = NULL;
+    races_wrap(k);
     return slots_assign(k, b->e);
 }
 

@@ -21,6 +21,7 @@ struct gpu_kernel {
     size_t    local_bytes; /* of each lane */
     size_t    static_smem; /* from SMEM_BASE on; what the launch asks for follows */
     gpu_shape shape;
+    bool      races; /* its instructions look for races */
 };
 
 int  kernel_read(gpu_kernel **out, gpu_module *m, const module_fn *f, err *e);

@@ -7,8 +7,8 @@
  *
  * How it is made: `text.c` reads a module; `code.c` makes an array of `insn` of a kernel, calls unfolded; `slots.c`
  * gives registers their places; `run.c` runs warps, blocks and clusters; `alu.c`, `memory.c`, `meet.c`, `matrix.c` are
- * what the instructions do, each a function over the 32 lanes of a warp; `runtime_*.c` stand where the CUDA runtime
- * would.
+ * what the instructions do, each a function over the 32 lanes of a warp; `races.h` finds accesses that nothing orders;
+ * `runtime_*.c` stand where the CUDA runtime would.
  */
 #ifndef TESTS_GPU_MACHINE_H
 #define TESTS_GPU_MACHINE_H
@@ -64,6 +64,7 @@ struct insn {
     uint16_t       reads;  /* the same, read */
     const char    *name;   /* the instruction, for messages */
     uint32_t       line;   /* of the module's text */
+    uint8_t        order;  /* races.c: what it hands over besides its value */
 };
 
 enum { MEETS_ALL = 255 };

@@ -3,7 +3,7 @@
  * Matrix instructions: which lane holds what; the arithmetic is mma.c's. Each warp of a warpgroup does its 16 rows of
  * wgmma by itself, when it comes there; wgmma.fence and wgmma.wait_group around it are where the four meet.
  */
-#include "gpu/run.h"
+#include "gpu/races.h"
 
 #include <string.h>
 
@@ -92,20 +92,28 @@ static uint16_t swizzled(warp_state *s, const insn *i, uint32_t at) {
     return v;
 }
 
+static void races_row(warp_state *s, const insn *i, uint32_t at, uint32_t bytes) {
+    for (uint32_t k = 0; k < bytes; k += 16) races_wgmma(s, i, (at + k) ^ ((at + k) >> 7 & 7) << 4, 16);
+}
+
 /* Rows of 16 that lie in rows of 128 bytes, 8 of them together. */
 static void rows_of(warp_state *s, const insn *i, described d, int first, int n, uint16_t (*out)[16]) {
     for (int r = 0; r < n; r++) {
         const uint32_t at = d.at + (uint32_t)((first + r) / 8) * d.stride + (uint32_t)((first + r) % 8) * 128;
         for (uint32_t k = 0; k < 16; k++) out[r][k] = swizzled(s, i, at + 2 * k);
+        if (s->block->cluster->races) races_row(s, i, at, 32);
     }
 }
 
 /* The same where the 16 lie below each other, 64 columns in 128 bytes. */
 static void turned_rows_of(warp_state *s, const insn *i, described d, int n, uint16_t (*out)[16]) {
     for (uint32_t k = 0; k < 16; k++) {
-        for (int r = 0; r < n; r++)
-            out[r][k] = swizzled(
-                s, i, d.at + (uint32_t)(r / 64) * d.lead + k / 8 * d.stride + k % 8 * 128 + (uint32_t)(r % 64) * 2);
+        for (int r = 0; r < n; r++) {
+            const uint32_t at =
+                d.at + (uint32_t)(r / 64) * d.lead + k / 8 * d.stride + k % 8 * 128 + (uint32_t)(r % 64) * 2;
+            out[r][k] = swizzled(s, i, at);
+            if (s->block->cluster->races && r % 8 == 0) races_row(s, i, at, 16);
+        }
     }
 }
 

@@ -13,11 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TAG_SHARED 0x5a00000000000000u
-#define TAG_LOCAL 0x5b00000000000000u
-#define TAG_MASK 0xff00000000000000u
-enum { RANK_SHIFT = 24 };
-
 typedef struct region {
     uintptr_t from, to;
 } region;

@@ -8,7 +8,7 @@
  * need certain lanes wait for those, as a device with independent lanes does, and a group that does not come to an end
  * in its turn lets another one go on a little, since that may be what it waits for.
  */
-#include "gpu/run.h"
+#include "gpu/races.h"
 
 #include "base/clock.h"
 
@@ -77,11 +77,15 @@ static bool barrier_arrive(warp_state *s, const insn *i, group *g, uint32_t m) {
     if (i->mode == BAR_CLUSTER_ARRIVE) {
         EACH_LANE(m, l) s->cluster_phase[l] = b->cluster->phase;
         b->cluster->arrived += (uint32_t)__builtin_popcount(m);
+        if (b->cluster->races) races_arrive(s, i, m, 0);
         cluster_check(b->cluster);
         return true;
     }
     if (i->mode == BAR_GRID) {
-        if (!b->cluster->grid->early) return true;
+        if (!b->cluster->grid->early) {
+            if (b->cluster->races) races_pass(s, i, &(group){ .mask = m });
+            return true;
+        }
         g->wait = WAIT_GRID;
         return false;
     }
@@ -105,6 +109,7 @@ static bool barrier_arrive(warp_state *s, const insn *i, group *g, uint32_t m) {
     g->wait = i->mode == BAR_ARRIVE ? WAIT_NOTHING : WAIT_BARRIER;
     g->bar = id;
     g->generation = n->generation;
+    if (b->cluster->races) races_arrive(s, i, m, id);
     barrier_check(b, n);
     return i->mode == BAR_ARRIVE;
 }
@@ -152,6 +157,7 @@ static int group_choose(warp_state *s, const insn *code) {
             (g->wait == WAIT_CLUSTER && s->block->cluster->phase != g->generation) ||
             (g->wait == WAIT_GRID && !s->block->cluster->grid->early)) {
             if (g->wait == WAIT_BARRIER) barrier_result(s, &code[g->pc], g);
+            if (s->block->cluster->races) races_pass(s, &code[g->pc], g);
             g->wait = WAIT_NOTHING;
             g->pc++;
         }
@@ -301,17 +307,17 @@ static void deadlock(gpu_cluster *c) {
     if (first) gpu_fault(first, &code[first->groups[0].pc], "waits forever");
 }
 
-/* Whether all that is left of it waits for the kernel in front. */
+/* Whether somebody waits for the kernel in front, for whom the others may wait in turn. */
 static bool waits_for_grid(const gpu_cluster *c) {
     for (int b = 0; b < c->n; b++) {
         for (int n = 0; n < c->blocks[b].n_warps; n++) {
             const warp_state *s = &c->blocks[b].warps[n];
             for (int k = 0; k < s->n_groups; k++) {
-                if (s->groups[k].wait != WAIT_GRID) return false;
+                if (s->groups[k].wait == WAIT_GRID) return true;
             }
         }
     }
-    return true;
+    return false;
 }
 
 /* To its end, or to where it waits for the kernel in front. */
@@ -383,10 +389,11 @@ static int room_open(room *r, gpu_grid *g) {
             s->regs.r64[1] = k->c64;
         }
     }
-    return 0;
+    return k->races ? races_open(&r->cluster) : 0;
 }
 
 static void room_close(room *r) {
+    races_close(&r->cluster);
     for (int b = 0; r->cluster.blocks && b < r->cluster.n; b++) {
         for (int n = 0; r->cluster.blocks[b].warps && n < r->cluster.blocks[b].n_warps; n++)
             free(r->cluster.blocks[b].warps[n].copies);
@@ -426,6 +433,7 @@ static void room_begin(room *r, unsigned number) {
             group_add(s, 0, s->live);
         }
     }
+    if (r->cluster.races) races_begin(&r->cluster, number);
 }
 
 /* A launch whose first clusters may have begun. */
@@ -459,6 +467,7 @@ static unsigned cluster_number(const gpu_started *s, unsigned i) {
 void gpu_abandon(gpu_started *s) {
     if (!s) return;
     instructions += s->grid.steps;
+    if (s->grid.launch->kernel->races) races_end(&s->grid);
     for (int i = 0; i < STARTED_EARLY; i++) room_close(&s->rooms[i]);
     free(s);
 }
@@ -472,6 +481,7 @@ int gpu_start(gpu_started **out, const gpu_chip *chip, const gpu_launch *l, bool
     s->grid.random = (launches++ + 1) * 0x9e3779b97f4a7c15u;
     s->n = l->grid[0] * l->grid[1] * l->grid[2] / (l->cluster > 1 ? l->cluster : 1);
     order_clusters(s);
+    if (l->kernel->races) races_launch(&s->grid);
     volatile int rc = 0; /* kept over longjmp */
     if (setjmp(s->grid.fault)) {
         rc = ERR_LOST;

@@ -9,6 +9,12 @@
 
 enum { NAMED_BARRIERS = 16 };
 
+/* Addresses, see memory.c. */
+#define TAG_SHARED 0x5a00000000000000u
+#define TAG_LOCAL 0x5b00000000000000u
+#define TAG_MASK 0xff00000000000000u
+enum { RANK_SHIFT = 24 };
+
 /* Why lanes do not go on. */
 typedef enum wait {
     WAIT_NOTHING,
@@ -81,6 +87,8 @@ typedef struct gpu_cluster {
     gpu_block       *blocks;
     int              n;
     uint32_t         arrived, phase, live;
+
+    struct race_cluster *races; /* NULL unless they are looked for */
 } gpu_cluster;
 
 typedef struct gpu_grid {
@@ -88,6 +96,7 @@ typedef struct gpu_grid {
     const gpu_launch *launch;
     uint64_t          random, steps;
     bool              early; /* the kernel in front has not ended */
+    uint32_t          race_launch;
     jmp_buf           fault;
     err              *e;
 } gpu_grid;

@@ -19,8 +19,8 @@
  * early: as soon as it is there.
  *
  * Environment: HEARTH_GPU=90|80|86|89|none, HEARTH_GPU_BYTES=<memory of the device>, HEARTH_GPU_PACE=late|early,
- * HEARTH_GPU_REPORT=1 for counts at the end of the program. CUDA_VISIBLE_DEVICES hides the device when it is empty or
- * -1.
+ * HEARTH_GPU_REPORT=1 for counts at the end of the program, HEARTH_GPU_RACES=1|2 (races.h). CUDA_VISIBLE_DEVICES hides
+ * the device when it is empty or -1.
  *
  * Locks: the registry, memory and the streams have one each; none is held while another is taken, nor while a kernel
  * runs.

@@ -106,7 +106,8 @@ static int run_graph(const soft_work *first, err *e) {
         begun[0] = begun[1];
         begun[1] = NULL;
         if (w->kind == WORK_KERNEL && is_early(next)) {
-            if (!begun[0]) rc = gpu_start(&begun[0], soft_chip(), &next->kernel.l, true, e);
+            if (!own) rc = gpu_start(&own, soft_chip(), &w->kernel.l, false, e); /* which does not run it */
+            if (rc == 0 && !begun[0]) rc = gpu_start(&begun[0], soft_chip(), &next->kernel.l, true, e);
             if (rc == 0 && is_early(behind)) rc = gpu_start(&begun[1], soft_chip(), &behind->kernel.l, true, e);
         }
         if (rc != 0)

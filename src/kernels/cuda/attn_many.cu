@@ -225,7 +225,7 @@ __device__ static inline void many_consume(const cuda_attn &a, const many_rows &
         many_values<D>(&o[0][0], p, smem_at(room.v(at.slot)));
         if (first) barrier_arrive(at.empty_v());
         at.advance();
-        if (c + 1 < m.end) barrier_wait(at.full_k(), at.parity);
+        if (c + 1 < end) barrier_wait(at.full_k(), at.parity); /* also where only the other group sees it: they are read */
         many_scores<D>(&s[0][0], smem_at(room.q(group)), smem_at(room.k(at.slot))); /* behind the last: of nothing, for nobody */
         mma_fold<D>(x.all, x.sums, o, part, c0, x.lo, x.hi);
     }

@@ -419,6 +419,7 @@ static __global__ __launch_bounds__(THREADS, 1) void attn_packed_kernel(const cu
     if ((int)threadIdx.x < plan.stages) {
 #ifdef CUDA_HOPPER
         barrier_init(smem_at(&full[threadIdx.x]), 1);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); /* for copies: no instruction comes of it */
 #else
         barrier_init(smem_at(&full[threadIdx.x]), 32);
 #endif

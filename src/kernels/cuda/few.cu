@@ -70,6 +70,7 @@ template <class T, int MT> struct few_stream {
         kt = 0, n_kt = n;
 #ifdef CUDA_HOPPER
         if (lane < a.stages) barrier_init(bars + lane * 8, 1);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); /* for copies: no instruction comes of it */
         __syncwarp();
 #else
         ring += lane * 16, row += lane * 16;

@@ -20,6 +20,7 @@ template <class T> struct tile_ring {
         places = at, bars = smem_at(barriers), parity = 0, stages = n, slot = 0, lane = this_lane;
 #ifdef CUDA_HOPPER
         if (lane < n) barrier_init(bars + lane * 8, 1);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); /* for copies: no instruction comes of it */
         __syncwarp();
 #endif
     }
