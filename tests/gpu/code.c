@@ -137,6 +137,16 @@ static uint8_t space_of(word name) {
                                                                          : SPACE_GENERIC;
 }
 
+/* One, two or four registers, as wide as what is loaded or stored where that is possible. */
+static bool alike(const insn *i) {
+    const slot_kind kind = i->bytes == 8 ? SLOT_64 : SLOT_32;
+    const int       n = i->listed[0];
+    for (int k = 0; k < n; k++) {
+        if (i->list[0][k].kind != kind) return false;
+    }
+    return n == 1 || n == 2 || (n == 4 && i->bytes < 8);
+}
+
 static int is_load_store(build *b, insn *i, word name, arg *a, int n) {
     const bool load = begins(name, "ld");
     const word type = last_part(name);
@@ -156,6 +166,7 @@ static int is_load_store(build *b, insn *i, word name, arg *a, int n) {
     }
     if (rc == 0) rc = set_address(b, i, 1, at);
     const int into = data->kind == 'l' ? data->item_bytes : data->bytes;
+    i->alike = alike(i);
     if (load && type.at[0] == 's') i->mode = into == 2 ? EXTEND_16 : EXTEND_32;
     if (load)
         i->writes |= 1u << 5;

@@ -33,12 +33,14 @@ int slots_assign(gpu_kernel *k, err *e);
 void do_load(warp *w, const insn *i, uint32_t m); /* mode: enum extend */
 void do_store(warp *w, const insn *i, uint32_t m);
 void do_atom(warp *w, const insn *i, uint32_t m); /* mode: enum atom; o[0] what was there, o[2], o[3] */
+void do_nothing(warp *w, const insn *i, uint32_t m);
+
+/* ---- moves.c ---- */
 void do_cvta(warp *w, const insn *i, uint32_t m); /* space, mode 1: to the space, 0: to generic */
 void do_mapa(warp *w, const insn *i, uint32_t m);
 void do_pack(warp *w, const insn *i, uint32_t m);    /* o[0] of list[0] */
 void do_unpack(warp *w, const insn *i, uint32_t m);  /* list[0] of o[1] */
 void do_special(warp *w, const insn *i, uint32_t m); /* mode: enum special */
-void do_nothing(warp *w, const insn *i, uint32_t m);
 
 enum extend { EXTEND_ZERO, EXTEND_32, EXTEND_16 }; /* signed, into registers of 32 or 16 bits */
 enum atom {

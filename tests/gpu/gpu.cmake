@@ -10,7 +10,9 @@ file(GLOB soft_gpu_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/test_*.c)
 list(REMOVE_ITEM soft_gpu_sources ${soft_gpu_tests})
 add_library(soft_gpu STATIC ${soft_gpu_sources})
 # Loops over lanes, which gcc leaves as they are with less.
-set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/alu.c ${CMAKE_CURRENT_LIST_DIR}/convert.c ${CMAKE_CURRENT_LIST_DIR}/mma.c
+set(soft_gpu_loops alu.c convert.c mma.c access.c moves.c meet.c)
+list(TRANSFORM soft_gpu_loops PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
+set_source_files_properties(${soft_gpu_loops}
   PROPERTIES COMPILE_OPTIONS "-O3;-fno-math-errno;-fno-trapping-math")
 target_include_directories(soft_gpu PUBLIC ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/tests)
 target_include_directories(soft_gpu SYSTEM PUBLIC ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})

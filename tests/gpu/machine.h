@@ -6,8 +6,8 @@
  * late as a program must be prepared for, every address is checked, and what was never written holds rubbish.
  *
  * How it is made: `text.c` reads a module; `code.c` makes an array of `insn` of a kernel, calls unfolded; `slots.c`
- * gives registers their places; `run.c` runs warps, blocks and clusters; `alu.c`, `memory.c`, `meet.c`, `matrix.c` are
- * what the instructions do, each a function over the 32 lanes of a warp; `runtime_*.c` stand where the CUDA runtime
+ * gives registers their places; `run.c` runs warps, blocks and clusters; `alu.c`, `moves.c`, `memory.c`, `meet.c`,
+ * `matrix.c` are what the instructions do, each a function over the 32 lanes of a warp; `runtime_*.c` stand where the CUDA runtime
  * would.
  */
 #ifndef TESTS_GPU_MACHINE_H
@@ -50,6 +50,7 @@ struct insn {
     lane_fn        fn;
     flow           flow;
     bool           guarded;
+    bool           alike; /* of a load or store: its registers are all of the size of its elements */
     operand        guard; /* of `@p` in front */
     operand        o[5];  /* destination first */
     int            n;

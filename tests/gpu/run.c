@@ -374,6 +374,11 @@ static int room_open(room *r, gpu_grid *g) {
             warp_state *s = &p->warps[n_warp];
             s->block = p;
             s->index = n_warp;
+            for (unsigned t = (unsigned)n_warp * LANES, lane = 0; lane < LANES; t++, lane++) {
+                s->tid[0][lane] = t % l->block[0];
+                s->tid[1][lane] = t / l->block[0] % l->block[1];
+                s->tid[2][lane] = t / l->block[0] / l->block[1];
+            }
             s->regs.pred[0] = (uint32_t *)(void *)at;
             s->regs.r32[0] = (uint32_t(*)[LANES])(void *)(at + pred);
             s->regs.r64[0] = (uint64_t(*)[LANES])(void *)(at + pred + r32);

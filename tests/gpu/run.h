@@ -7,7 +7,7 @@
 
 #include <setjmp.h>
 
-enum { NAMED_BARRIERS = 16 };
+enum { NAMED_BARRIERS = 16, KNOWN_REGIONS = 16 };
 
 /* Why lanes do not go on. */
 typedef enum wait {
@@ -46,10 +46,17 @@ typedef struct named_barrier {
     uint32_t yes, result;                 /* votes so far; those of the last round */
 } named_barrier;
 
+/* Memory that was looked up; as long as the table has this version. */
+typedef struct known_region {
+    uintptr_t from, to;
+    uint64_t  version;
+} known_region;
+
 typedef struct warp_state {
     warp              regs;
     struct gpu_block *block;
     int               index;
+    uint32_t          tid[3][LANES]; /* %tid of its lanes */
     uint32_t          live;
     group             groups[LANES];
     int               n_groups;
@@ -60,8 +67,7 @@ typedef struct warp_state {
     small_copy       *copies;
     int               n_copies, cap_copies;
     uint32_t          copy_group[LANES], cluster_phase[LANES];
-    uintptr_t         known_from, known_to; /* memory that was looked up last */
-    uint64_t          known_version;
+    known_region      known[KNOWN_REGIONS]; /* by instructions */
 } warp_state;
 
 typedef struct gpu_block {
