@@ -17,25 +17,28 @@ typedef struct reach {
     u64      at[LANES];
 } reach;
 
-/* at[k] = address - from, and whether all are at most `room` and multiples of `size`. */
+/* at[k] = address + offset, and whether all are at most `room` and multiples of `size`. */
+#define WITHIN(address)                                                                                                \
+    LANE_LOOP {                                                                                                        \
+        const u64 x = (address);                                                                                       \
+        r->at[k] = x;                                                                                                  \
+        beyond |= x > room ? 1 : 0;                                                                                    \
+        odd |= x;                                                                                                      \
+        apart |= x ^ first;                                                                                            \
+        out_of_row |= x ^ (first + (u64)k * size);                                                                     \
+    }
 LANE_CLONES static bool within(reach *r, const u64 *wide, const u32 *words, u64 offset, u64 room, u64 size,
                                uint32_t m) {
     const u64 first = (wide ? wide[__builtin_ctz(m)] : words[__builtin_ctz(m)]) + offset;
     u64       beyond = 0, odd = 0, apart = 0, out_of_row = 0;
-    if (wide) {
-        LANE_LOOP { r->at[k] = wide[k] + offset; }
+    if (m == ALL_LANES && wide) {
+        WITHIN(wide[k] + offset)
+    } else if (m == ALL_LANES) {
+        WITHIN(words[k] + offset)
+    } else if (wide) {
+        WITHIN(m >> k & 1 ? wide[k] + offset : first)
     } else {
-        LANE_LOOP { r->at[k] = words[k] + offset; }
-    }
-    if (m != ALL_LANES) {
-        LANE_LOOP { r->at[k] = m >> k & 1 ? r->at[k] : first; }
-    }
-    LANE_LOOP {
-        const u64 x = r->at[k];
-        beyond |= x > room ? 1 : 0;
-        odd |= x;
-        apart |= x ^ first;
-        out_of_row |= x ^ (first + (u64)k * size);
+        WITHIN(m >> k & 1 ? words[k] + offset : first)
     }
     r->same = !apart;
     r->row = !out_of_row;
@@ -85,6 +88,14 @@ static bool reach_of(reach *r, warp *w, const insn *i, u64 size, uint32_t m) {
     }
     /* Regions begin at multiples of 16 and more, or the addresses that are looked at would not be aligned. */
     if (bytes < size || (space == SPACE_GLOBAL && from & (size - 1))) return false;
+    if (o.constant && !step) {
+        const u64 at = first - from;
+        if (at > bytes - size || at & (size - 1)) return false;
+        for (int k = 0; k < LANES; k++) r->at[k] = at;
+        r->same = true;
+        r->row = false;
+        return true;
+    }
     if (!within(r, wide, words, (u64)i->offset - from, bytes - size, size, m)) return false;
     if (step) {
         for (int k = 0; k < LANES; k++) r->at[k] += (u64)k * step;

@@ -18,6 +18,8 @@ struct gpu_kernel {
     uint32_t *c_pred;           /* constants */
     uint32_t (*c32)[LANES];
     uint64_t (*c64)[LANES];
+    operand  *open; /* places of registers that may be read before they are written */
+    int       n_open;
     size_t    local_bytes; /* of each lane */
     size_t    static_smem; /* from SMEM_BASE on; what the launch asks for follows */
     gpu_shape shape;

@@ -103,6 +103,10 @@ static inline warp_state *state_of(warp *w) { return (warp_state *)(void *)w; }
 /* Ends the launch with ERR_LOST and that sentence. */
 _Noreturn void gpu_fault(warp_state *s, const insn *i, const char *fmt, ...) BASE_PRINTF(3, 4);
 
+/* ---- spare.c: at least so many bytes, of which all are told; aligned to 64 ---- */
+void *spare_take(size_t *bytes);
+void  spare_give(void *at, size_t bytes);
+
 /* ---- memory.c ---- */
 
 /* `bytes` at an address, or a fault. */

@@ -73,6 +73,7 @@ cudaError_t cudaEventRecord(cudaEvent_t v, cudaStream_t handle) {
     return soft_told(rc);
 }
 
+/* Programs ask again and again; here the answer takes a moment, which the device uses. */
 cudaError_t cudaEventQuery(cudaEvent_t v) {
     cudaError_t rc = usable(v);
     if (rc == cudaSuccess) rc = soft_not_recording();
@@ -81,7 +82,8 @@ cudaError_t cudaEventQuery(cudaEvent_t v) {
     soft_lock();
     if (v->happened < v->recorded) {
         soft_demand(v->stream, v->number);
-        rc = cudaErrorNotReady;
+        soft_until_ms(1);
+        rc = v->happened < v->recorded ? cudaErrorNotReady : cudaSuccess;
     }
     if (soft_trouble() != cudaSuccess) rc = soft_trouble();
     soft_unlock();

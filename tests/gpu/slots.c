@@ -188,6 +188,22 @@ static void rename_all(work *w) {
     }
 }
 
+/* Registers that are needed where the kernel begins. */
+static int note_open(work *w, const uint32_t *firsts, err *e) {
+    gpu_kernel *k = w->k;
+    for (uint32_t i = 0; i < w->n; i++) k->n_open += has(w->blocks[0].in, i);
+    k->open = arena_alloc(&k->mem, ((size_t)k->n_open + 1) * sizeof *k->open);
+    if (!k->open) return err_set_nomem(e);
+    for (uint32_t i = 0, n = 0; i < w->n; i++) {
+        if (!has(w->blocks[0].in, i)) continue;
+        k->open[n++] = (operand){ .at = w->place[i],
+                                  .kind = i >= firsts[2]   ? SLOT_64
+                                          : i >= firsts[1] ? SLOT_32
+                                                           : SLOT_PRED };
+    }
+    return 0;
+}
+
 int slots_assign(gpu_kernel *k, err *e) {
     work w = { .k = k, .n = k->n_pred + k->n32 + k->n64 };
     int  rc = find_blocks(&w, e);
@@ -217,6 +233,7 @@ int slots_assign(gpu_kernel *k, err *e) {
             used[s] = place_kind(&w, w.lives + firsts[s], counts[s]);
         }
         rename_all(&w);
+        rc = note_open(&w, firsts, e);
         k->n_pred = used[0];
         k->n32 = used[1];
         k->n64 = used[2];
