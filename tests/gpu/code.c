@@ -84,6 +84,8 @@ static int by_rule(build *b, insn *i, const insn_rule *rule, word name, arg *a, 
     i->fn = rule->fn;
     i->mode = rule->mode;
     i->flow = rule->flow;
+    i->pure = !has_part(name, ".cc");
+    i->copies = begins(name, "mov.") ? COPIES_SAME : word_is(name, "not.pred") ? COPIES_OPPOSITE : COPIES_NOTHING;
     for (int k = 0; k < n; k++) {
         int rc = ptx_operand_of(b, &a[k], kind_of_letter(rule->shape[k]), half, &i->o[k]);
         if (rc != 0) return rc;
@@ -250,6 +252,7 @@ static int is_mov(build *b, insn *i, arg *a, int n) {
     if (n != 2) return 1;
     if (a[0].kind == 'l') {
         i->fn = do_unpack;
+        i->pure = true;
         i->o[1] = a[1].reg;
         i->reads = 2;
         i->writes = 1u << 5;
@@ -257,6 +260,7 @@ static int is_mov(build *b, insn *i, arg *a, int n) {
     }
     if (a[1].kind == 'l') {
         i->fn = do_pack;
+        i->pure = true;
         i->o[0] = a[0].reg;
         i->writes = 1;
         i->reads = 1u << 5;
@@ -266,6 +270,7 @@ static int is_mov(build *b, insn *i, arg *a, int n) {
         const int which = special_of(a[1].name);
         if (which < 0) return ptx_fail(b, "a special register", a[1].name);
         i->fn = do_special;
+        i->pure = which != SPECIAL_CLOCK;
         i->mode = (uint8_t)which;
         i->o[0] = a[0].reg;
         i->writes = 1;
@@ -505,6 +510,8 @@ static int by_name(build *b, insn *i, word name, arg *a, int n) {
         i->fn = do_cvta;
         i->mode = has_part(name, ".to");
         i->space = space_of(name);
+        i->pure = true;
+        i->copies = i->space == SPACE_GLOBAL ? COPIES_SAME : COPIES_NOTHING;
         i->writes = 1;
         i->reads = 2;
         int rc = ptx_operand_of(b, &a[0], SLOT_64, false, &i->o[0]);
@@ -747,7 +754,8 @@ static int read_kernel(build *b, const module_fn *f) {
     k->code = b->code;
     k->n_code = b->n;
     b->code = NULL;
-    return slots_assign(k, b->e);
+    rc = kernel_shorten(k, b->e);
+    return rc ? rc : slots_assign(k, b->e);
 }
 
 int kernel_read(gpu_kernel **out, gpu_module *m, const module_fn *f, err *e) {

@@ -28,6 +28,9 @@ struct gpu_kernel {
 int  kernel_read(gpu_kernel **out, gpu_module *m, const module_fn *f, err *e);
 void kernel_free(gpu_kernel *k);
 
+/* Takes out what need not be done (shorten.c). */
+int kernel_shorten(gpu_kernel *k, err *e);
+
 /* Gives registers that are never needed at once the same place. */
 int slots_assign(gpu_kernel *k, err *e);
 
