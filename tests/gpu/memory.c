@@ -174,6 +174,7 @@ void do_load(warp *w, const insn *i, uint32_t m) {
 void do_store(warp *w, const insn *i, uint32_t m) {
     const int n = i->listed[0], bytes = i->bytes;
     if (i->space == SPACE_PARAM) gpu_fault(state_of(w), i, "parameters are not written");
+    note_change(state_of(w));
     if (access_store(w, i, m)) return;
     EACH_LANE(m, l) {
         uint8_t *to = memory_at(state_of(w), i, lane_address(w, i, i->o[1], l), (size_t)(bytes * n), l);
@@ -229,6 +230,7 @@ void do_atom(warp *w, const insn *i, uint32_t m) {
         uint64_t old = 0;
         memcpy(&old, at, i->bytes);
         const uint64_t now = combine(state_of(w), i, old, value_of(w, i->o[2], l), value_of(w, i->o[3], l));
+        if (memcmp(at, &now, i->bytes) != 0) note_change(state_of(w));
         memcpy(at, &now, i->bytes);
         if (i->o[0].kind == SLOT_64)
             lanes64(w, i->o[0])[l] = old;

@@ -138,11 +138,12 @@ static u32 own(int which, int lane) {
 }
 
 void do_special(warp *w, const insn *i, uint32_t m) {
-    const warp_state *s = state_of(w);
-    const int         which = i->mode;
-    u32               values[LANES];
-    u64               v = 0;
-    const bool        one = common(s, which, &v), tid = which >= SPECIAL_TID && which < SPECIAL_TID + 3;
+    warp_state *s = state_of(w);
+    const int   which = i->mode;
+    u32         values[LANES];
+    u64         v = 0;
+    const bool  one = common(s, which, &v), tid = which >= SPECIAL_TID && which < SPECIAL_TID + 3;
+    if (which == SPECIAL_CLOCK) note_change(s);
     if (one && i->o[0].kind == SLOT_32) {
         all_one_value(lanes32(w, i->o[0]), (u32)v, m);
         return;

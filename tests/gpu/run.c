@@ -45,6 +45,7 @@ static uint32_t random_next(gpu_grid *g) { /* xorshift */
 
 static void barrier_check(gpu_block *b, named_barrier *n) {
     if (n->arrived == 0 || n->arrived < (n->wanted ? n->wanted : b->live)) return;
+    b->cluster->grid->changes++;
     n->generation++;
     n->result = n->yes;
     n->arrived = n->wanted = n->yes = 0;
@@ -52,6 +53,7 @@ static void barrier_check(gpu_block *b, named_barrier *n) {
 
 static void cluster_check(gpu_cluster *c) {
     if (c->arrived == 0 || c->arrived < c->live) return;
+    c->grid->changes++;
     c->arrived = 0;
     c->phase++;
 }
@@ -60,6 +62,7 @@ static void cluster_check(gpu_cluster *c) {
 static void lanes_exit(warp_state *s, uint32_t m) {
     gpu_block     *b = s->block;
     const uint32_t n = (uint32_t)__builtin_popcount(m);
+    note_change(s);
     s->live &= ~m;
     b->live -= n;
     b->cluster->live -= n;
@@ -75,6 +78,7 @@ static bool barrier_arrive(warp_state *s, const insn *i, group *g, uint32_t m) {
     const int   first = __builtin_ctz(m);
     const warp *w = &s->regs;
     if (i->mode == BAR_CLUSTER_ARRIVE) {
+        note_change(s);
         EACH_LANE(m, l) s->cluster_phase[l] = b->cluster->phase;
         b->cluster->arrived += (uint32_t)__builtin_popcount(m);
         cluster_check(b->cluster);
@@ -102,6 +106,7 @@ static bool barrier_arrive(warp_state *s, const insn *i, group *g, uint32_t m) {
     n->arrived += (uint32_t)__builtin_popcount(m);
     if (wanted && n->arrived > wanted) gpu_fault(s, i, "%u threads at barrier %u of %u", n->arrived, id, wanted);
     if (i->mode >= BAR_OR && i->mode <= BAR_POPC) n->yes += (uint32_t)__builtin_popcount(m & lanes_pred(w, i->o[3]));
+    note_change(s);
     g->wait = i->mode == BAR_ARRIVE ? WAIT_NOTHING : WAIT_BARRIER;
     g->bar = id;
     g->generation = n->generation;
@@ -242,8 +247,7 @@ static bool control(warp_state *s, const insn *i, int chosen, uint32_t m) {
     return !others;
 }
 
-/* At most `budget` instructions. Returns how many ran; *vain: those asked for something that was not there. */
-static int warp_turn(warp_state *s, int budget, bool *vain) {
+int warp_turn(warp_state *s, int budget, bool *vain) {
     const insn *const code = s->block->cluster->grid->launch->kernel->code;
     int               left = budget;
     *vain = false;
@@ -328,6 +332,7 @@ static void cluster_run(gpu_cluster *c) {
     const int    per = c->blocks[0].n_warps, n = per * c->n;
     const double until = clock_s() + SECONDS_AT_MOST;
     int          in_vain = 0;
+    stuck        still = { .changes = UINT64_MAX };
     for (unsigned round = 1; c->live; round++) {
         const uint32_t first = random_next(g);
         bool           moved = false, alive = false;
@@ -343,7 +348,8 @@ static void cluster_run(gpu_cluster *c) {
         }
         in_vain = moved ? 0 : in_vain + 1;
         if (!c->live || (!alive && g->early && waits_for_grid(c))) break;
-        if (!alive || in_vain > ROUNDS_IN_VAIN || (round % 64 == 0 && clock_s() > until)) deadlock(c);
+        if (!alive || in_vain > ROUNDS_IN_VAIN || (round % 64 == 0 && clock_s() > until) || stuck_found(&still, c))
+            deadlock(c);
     }
 }
 

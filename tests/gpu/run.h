@@ -93,7 +93,8 @@ typedef struct gpu_grid {
     const gpu_chip   *chip;
     const gpu_launch *launch;
     uint64_t          random, steps;
-    bool              early; /* the kernel in front has not ended */
+    uint64_t          changes; /* of memory, barriers, the clock: what somebody may wait for */
+    bool              early;   /* the kernel in front has not ended */
     jmp_buf           fault;
     err              *e;
 } gpu_grid;
@@ -102,6 +103,19 @@ static inline warp_state *state_of(warp *w) { return (warp_state *)(void *)w; }
 
 /* Ends the launch with ERR_LOST and that sentence. */
 _Noreturn void gpu_fault(warp_state *s, const insn *i, const char *fmt, ...) BASE_PRINTF(3, 4);
+
+/* ---- run.c: at most `budget` instructions; how many ran; *vain: they asked for something that was not there ---- */
+int warp_turn(warp_state *s, int budget, bool *vain);
+
+/* ---- stuck.c: asked after each round of turns; true: none of the cluster's warps will ever do anything again ---- */
+typedef struct stuck {
+    uint64_t changes, steps, asked;
+    double   since;
+} stuck;
+bool stuck_found(stuck *k, gpu_cluster *c);
+
+/* Something happened that others can see. */
+static inline void note_change(warp_state *s) { s->block->cluster->grid->changes++; }
 
 /* ---- spare.c: at least so many bytes, of which all are told; aligned to 64 ---- */
 void *spare_take(size_t *bytes);
