@@ -587,6 +587,23 @@ static void test_values_live_across_a_loop(void **state) {
     }
 }
 
+/* A source may lie in a register that is wider than its type; then the lower bits count. */
+static void test_wide_sources(void **state) {
+    (void)state;
+    case_run(PTX_HEAD PTX_BEGIN
+             "mov.u64 %rd10, 0x123456789abcfedc;\ncvt.s64.s32 %rd11, %rd10;\ncvt.s64.s16 %rd12, %rd10;\n"
+             "cvt.u64.u8 %rd13, %rd10;\ncvt.rn.f32.s32 %f1, %rd10;\nmov.b32 %r10, %f1;\ncvt.u32.u16 %r11, %rd10;\n"
+             "st.global.u64 [%rd1], %rd11;\nst.global.u64 [%rd1+8], %rd12;\nst.global.u64 [%rd1+16], %rd13;\n"
+             "st.global.v2.u32 [%rd1+24], {%r10, %r11};\n" PTX_END,
+             (gpu_launch){ 0 });
+    uint64_t got[3];
+    memcpy(got, case_out, sizeof got);
+    assert_true(got[0] == 0xffffffff9abcfedcu && got[1] == 0xfffffffffffffedcu && got[2] == 0xdc);
+    float f = (float)(int32_t)0x9abcfedcu, is;
+    memcpy(&is, &case_out[6], 4);
+    assert_true(is == f && case_out[7] == 0xfedc);
+}
+
 /* Copies between registers are left out where that changes nothing, and only there. */
 static void test_copies(void **state) {
     (void)state;
@@ -635,6 +652,7 @@ int main(void) {
         cmocka_unit_test(test_wgmma),
         cmocka_unit_test(test_long_chain),
         cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_wide_sources),
         cmocka_unit_test(test_values_live_across_a_loop),
     };
     return cmocka_run_group_tests(tests, case_setup, NULL);
