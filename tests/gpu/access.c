@@ -91,7 +91,7 @@ static bool reach_of(reach *r, warp *w, const insn *i, u64 size, uint32_t m) {
     if (o.constant && !step) {
         const u64 at = first - from;
         if (at > bytes - size || at & (size - 1)) return false;
-        for (int k = 0; k < LANES; k++) r->at[k] = at;
+        r->at[0] = at; /* where all are at the same place nobody looks at the others */
         r->same = true;
         r->row = false;
         return true;
@@ -165,7 +165,7 @@ TAKE(take_2_u64, b64, u64, 2, x)
     static void fn(u32 *d, const reach *r, size_t which, uint32_t m) {                                                 \
         for (int k = 0; k < LANES; k++) {                                                                              \
             T x;                                                                                                       \
-            memcpy(&x, r->base + r->at[k] + which * sizeof(T), sizeof x);                                              \
+            memcpy(&x, r->base + r->at[r->same ? 0 : k] + which * sizeof(T), sizeof x);                                \
             d[k] = m >> k & 1 ? x : d[k];                                                                              \
         }                                                                                                              \
     }
@@ -207,6 +207,11 @@ bool access_load(warp *w, const insn *i, uint32_t m) {
         if (r->row && m == ALL_LANES) {                                                                                \
             T *p = (T *)(void *)(r->base + r->at[0]) + which;                                                          \
             LANE_LOOP { p[k * (each)] = (T)d[k]; }                                                                     \
+            return;                                                                                                    \
+        }                                                                                                              \
+        if (r->same) { /* the last one stays */                                                                        \
+            const T x = (T)d[31 - __builtin_clz(m)];                                                                   \
+            memcpy(r->base + r->at[0] + which * sizeof x, &x, sizeof x);                                               \
             return;                                                                                                    \
         }                                                                                                              \
         EACH_LANE(m, k) {                                                                                              \
