@@ -54,8 +54,7 @@ endforeach()
 add_executable(soft_hearth EXCLUDE_FROM_ALL)
 soft_links(soft_hearth h_cli)
 # These take minutes: scripts/test-soft-gpu.
-set_target_properties(soft_check_experts soft_test_engine soft_test_prefix soft_test_ahead soft_test_models_golden
-  PROPERTIES EXCLUDE_FROM_ALL ON)
+set_target_properties(soft_test_prefix soft_test_ahead PROPERTIES EXCLUDE_FROM_ALL ON)
 
 # soft_test(chip program arguments...), a short form of what scripts/test-soft-gpu runs.
 function(soft_test chip program)
@@ -63,6 +62,13 @@ function(soft_test chip program)
   string(REGEX REPLACE "[.](cuda:0|--quick|$)" "" name "${name}")
   add_test(NAME ${name} COMMAND soft_${program} ${ARGN})
   set_tests_properties(${name} PROPERTIES TIMEOUT 600 ENVIRONMENT "HEARTH_GPU=${chip};HEARTH_PROGRAM=$<TARGET_FILE:hearth>")
+endfunction()
+# soft_small(chip program tests arguments...): the small form of a program, those of its tests whose names fit.
+function(soft_small chip program tests)
+  set(name soft_${program}.${chip})
+  add_test(NAME ${name} COMMAND soft_${program} ${ARGN})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 600
+    ENVIRONMENT "HEARTH_GPU=${chip};HEARTH_TEST_DEVICE=cuda:0;HEARTH_TEST_SMALL=1;HEARTH_TEST_FILTER=${tests}")
 endfunction()
 if(HEARTH_CUDA_QUICK)
   soft_test(90 check_backend cuda:0 --quick ops)
@@ -73,6 +79,9 @@ if(HEARTH_CUDA_QUICK)
   soft_test(90 check_cuda_pages --quick)
   soft_test(90 check_picks --quick)
   soft_test(90 check_lost)
+  soft_small(90 test_models_golden test_reference*)
+  soft_small(90 test_engine test_transformer)
+  soft_small(90 check_experts * --quick)
 endif()
 
 # The runtime over a fake machine, and the machine's own parts.

@@ -5,10 +5,10 @@
  * different ways meet again, blocks run one behind the other in no promised order, copies in the background are made as
  * late as a program must be prepared for, every address is checked, and what was never written holds rubbish.
  *
- * How it is made: `text.c` reads a module; `code.c` makes an array of `insn` of a kernel, calls unfolded; `shorten.c`
- * takes out what need not be done, `slots.c` gives registers their places; `run.c` runs warps, blocks and clusters; `alu.c`, `moves.c`, `memory.c`, `meet.c`,
- * `matrix.c` are what the instructions do, each a function over the 32 lanes of a warp; `runtime_*.c` stand where the CUDA runtime
- * would.
+ * How it is made: `text.c` reads a module; `code.c` makes an array of `insn` of a kernel, calls unfolded;
+ * `shorten.c` takes out what need not be done, `slots.c` gives registers their places; `run.c` runs warps, blocks and
+ * clusters; `alu.c`, `moves.c`, `memory.c`, `meet.c`, `matrix.c` are what the instructions do, each a function over the
+ * 32 lanes of a warp; `runtime_*.c` stand where the CUDA runtime would.
  */
 #ifndef TESTS_GPU_MACHINE_H
 #define TESTS_GPU_MACHINE_H

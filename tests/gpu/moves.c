@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Values that only change places: packed into wider registers and out of them, special registers, kinds of addresses. */
+/* Values that only change places: packing, special registers, kinds of addresses. */
 #include "gpu/access.h"
 #include "gpu/lanes.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Finds out that a cluster will never end. Where no memory changes, a lane does the same as before whenever its registers
- * are as before: a warp that comes back to the same registers at the same instructions goes round forever, if all others
- * of its cluster do or wait. A loop that counts is not such a case; it may end.
+ * Finds out that a cluster will never end. Where no memory changes, a lane does the same as before whenever its
+ * registers are as before: a warp that comes back to the same registers at the same instructions goes round forever, if
+ * all others of its cluster do or wait. A loop that counts is not such a case; it may end.
  */
 #include "gpu/run.h"
 

@@ -71,7 +71,7 @@ static void assert_no_page_lost(engine *g, bool few) {
     engine_stat(g, &st);
     assert_int_equal(st.running + st.waiting, 0);
     assert_true(st.pages_unused + st.pages_cached >= st.pages_total);
-    if (few) assert_true(st.preemptions > 0);
+    if (few && !test_small()) assert_true(st.preemptions > 0); /* with few requests that depends on who ends first */
 }
 
 static void check_model(const char *name) {
@@ -295,7 +295,8 @@ static void test_cancel_and_limits(void **state) {
 int main(void) {
     if (test_small()) {
         n_requests = 8;
-        print_message("small: %d requests of %d\n", n_requests, REQUESTS_MAX);
+        print_message("small: %d requests of %d; not asked: whether sequences had to give way\n", n_requests,
+                      REQUESTS_MAX);
     }
     test_filter();
     const struct CMUnitTest tests[] = {

@@ -401,7 +401,7 @@ int main(void) {
         n_conversations = FORKED;
         n_turns = 3;
         n_crowd = 8;
-        n_beginning = 100;
+        n_beginning = 300; /* more than a step's, so that all are there before it has been evaluated */
         print_message(
             "small: %d conversations of %d turns behind %d tokens, crowds of %d; not a prompt of 8400 tokens\n",
             n_conversations, n_turns, n_system, n_crowd);

@@ -221,14 +221,17 @@ static int find_models(void **state) {
     return n_names >= 30 ? 0 : -1;
 }
 
+/* Of the small form (test_small) every eighth model. */
+static int stride(void) { return test_small() ? 8 : 1; }
+
 static void test_reference_logits(void **state) {
     (void)state;
-    for (int i = 0; i < n_names; i++) {
+    for (int i = 0; i < n_names; i += stride()) {
         golden g;
         golden_open(&g, root, names[i]);
         opened o = model_at(g.dir, g.n_prompt);
         if (other_device()) { /* whose products may take 16-bit numbers */
-            check_reference(&g, other_device(), o.model, g.quantized ? 0.3 : 0.1, false, other_device());
+            check_reference(&g, other_device(), o.model, g.quantized ? 0.3 : 0.05, false, other_device());
         } else {
             check_reference(&g, "scalar", o.model, 2e-3, true, "scalar");
             check_reference(&g, "cpu", o.model, g.quantized ? 0.3 : 2e-3, !g.quantized,
@@ -271,7 +274,7 @@ static void test_reference_logits_through_gguf(void **state) {
 
 static void test_same_bits(void **state) {
     (void)state;
-    for (int i = 0; i < n_names; i++) {
+    for (int i = 0; i < n_names; i += stride()) {
         golden g;
         golden_open(&g, root, names[i]);
         opened o = model_at(g.dir, g.n_prompt);
@@ -322,6 +325,7 @@ static void test_same_bits_quantized(void **state) {
 
 int main(void) {
     test_filter();
+    if (test_small()) print_message("small: every eighth model\n");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference_logits),
         cmocka_unit_test(test_reference_logits_through_gguf),
