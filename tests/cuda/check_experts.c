@@ -294,6 +294,9 @@ static void check_many(check *c, const scene *s, int item_rows) {
     cuda_free(each);
 }
 
+/* HEARTH_TEST_SMALL, for a device in software: the smallest shape, no large batches. */
+static bool small(void) { return getenv("HEARTH_TEST_SMALL") != NULL; }
+
 static void check_types(check *c) {
     static const int types[] = {
         TENSOR_Q4_K, TENSOR_MXFP4,   TENSOR_Q8_0,    TENSOR_Q4_0,  TENSOR_Q6_K,  TENSOR_Q5_K,
@@ -307,6 +310,7 @@ static void check_types(check *c) {
                 scene s;
                 int   n = counts[k];
                 if (c->quick && (t + i + k) % 4) continue;
+                if (small() && (shapes[i].cols > 768 || n > 33)) continue;
                 scene_open(c, &s, types[t], shapes[i].cols, shapes[i].ff, n, 1 + (int)((k + i) % 5), i % 2);
                 by_ops(&s);
                 if (cuda_can_experts((tensor_type)types[t], s.gate.cols, n, s.n_used)) check_few(c, &s);
@@ -386,6 +390,7 @@ int main(int argc, char **argv) {
     }
     cuda_device d;
     must(cuda_device_open(&d, 0, &e), &e);
+    if (small()) printf("small: one shape of matrices, up to 33 rows\n");
     for (int n = 1; n <= CUDA_EXPERTS_TOKENS; n++) {
         check_router(&c, 2048, 128, n, true, false);
         check_router(&c, 2880, 32, n, true, true);

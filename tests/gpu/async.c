@@ -49,6 +49,7 @@ void do_mbar_init(warp *w, const insn *i, uint32_t m) {
 
 static void mbar_arrive(warp_state *s, const insn *i, uint8_t *at, uint32_t n, int32_t bytes) {
     mbar b = mbar_read(at);
+    note_change(s);
     if (b.missing < n) gpu_fault(s, i, "%u arrive where %u of %u are missing", n, b.missing, b.wanted);
     b.missing -= n;
     b.bytes += bytes;
@@ -70,6 +71,7 @@ void do_mbar_arrive(warp *w, const insn *i, uint32_t m) {
 
 static void bulk_finish(warp_state *s, gpu_block *b, int which) {
     const bulk_copy c = b->bulk[which];
+    note_change(s);
     memmove(b->bulk + which, b->bulk + which + 1, (size_t)(b->n_bulk - which - 1) * sizeof *b->bulk);
     b->n_bulk--;
     memcpy(b->smem + c.to, memory_global(s, c.by, c.from, c.bytes), c.bytes);
@@ -190,6 +192,7 @@ void copies_finish(warp_state *s, const insn *i, int lane, uint32_t before) {
             continue;
         }
         uint8_t *to = memory_shared(s, i, c.to, c.bytes, false);
+        note_change(s);
         memset(to, 0, c.bytes);
         if (c.read) memcpy(to, memory_global(s, i, c.from, c.read), c.read);
     }

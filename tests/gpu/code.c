@@ -85,6 +85,8 @@ static int by_rule(build *b, insn *i, const insn_rule *rule, word name, arg *a, 
     i->fn = rule->fn;
     i->mode = rule->mode;
     i->flow = rule->flow;
+    i->pure = !has_part(name, ".cc");
+    i->copies = begins(name, "mov.") ? COPIES_SAME : word_is(name, "not.pred") ? COPIES_OPPOSITE : COPIES_NOTHING;
     for (int k = 0; k < n; k++) {
         int rc = ptx_operand_of(b, &a[k], kind_of_letter(rule->shape[k]), half, &i->o[k]);
         if (rc != 0) return rc;
@@ -138,6 +140,16 @@ static uint8_t space_of(word name) {
                                                                          : SPACE_GENERIC;
 }
 
+/* One, two or four registers, as wide as what is loaded or stored where that is possible. */
+static bool alike(const insn *i) {
+    const slot_kind kind = i->bytes == 8 ? SLOT_64 : SLOT_32;
+    const int       n = i->listed[0];
+    for (int k = 0; k < n; k++) {
+        if (i->list[0][k].kind != kind) return false;
+    }
+    return n == 1 || n == 2 || (n == 4 && i->bytes < 8);
+}
+
 static int is_load_store(build *b, insn *i, word name, arg *a, int n) {
     const bool load = begins(name, "ld");
     const word type = last_part(name);
@@ -157,6 +169,7 @@ static int is_load_store(build *b, insn *i, word name, arg *a, int n) {
     }
     if (rc == 0) rc = set_address(b, i, 1, at);
     const int into = data->kind == 'l' ? data->item_bytes : data->bytes;
+    i->alike = alike(i);
     if (load && type.at[0] == 's') i->mode = into == 2 ? EXTEND_16 : EXTEND_32;
     if (load)
         i->writes |= 1u << 5;
@@ -240,6 +253,7 @@ static int is_mov(build *b, insn *i, arg *a, int n) {
     if (n != 2) return 1;
     if (a[0].kind == 'l') {
         i->fn = do_unpack;
+        i->pure = true;
         i->o[1] = a[1].reg;
         i->reads = 2;
         i->writes = 1u << 5;
@@ -247,6 +261,7 @@ static int is_mov(build *b, insn *i, arg *a, int n) {
     }
     if (a[1].kind == 'l') {
         i->fn = do_pack;
+        i->pure = true;
         i->o[0] = a[0].reg;
         i->writes = 1;
         i->reads = 1u << 5;
@@ -256,6 +271,7 @@ static int is_mov(build *b, insn *i, arg *a, int n) {
         const int which = special_of(a[1].name);
         if (which < 0) return ptx_fail(b, "a special register", a[1].name);
         i->fn = do_special;
+        i->pure = which != SPECIAL_CLOCK;
         i->mode = (uint8_t)which;
         i->o[0] = a[0].reg;
         i->writes = 1;
@@ -495,6 +511,8 @@ static int by_name(build *b, insn *i, word name, arg *a, int n) {
         i->fn = do_cvta;
         i->mode = has_part(name, ".to");
         i->space = space_of(name);
+        i->pure = true;
+        i->copies = i->space == SPACE_GLOBAL ? COPIES_SAME : COPIES_NOTHING;
         i->writes = 1;
         i->reads = 2;
         int rc = ptx_operand_of(b, &a[0], SLOT_64, false, &i->o[0]);
@@ -739,7 +757,8 @@ static int read_kernel(build *b, const module_fn *f) {
     k->n_code = b->n;
     b->code = NULL;
     races_wrap(k);
-    return slots_assign(k, b->e);
+    rc = kernel_shorten(k, b->e);
+    return rc ? rc : slots_assign(k, b->e);
 }
 
 int kernel_read(gpu_kernel **out, gpu_module *m, const module_fn *f, err *e) {

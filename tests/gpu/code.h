@@ -18,6 +18,8 @@ struct gpu_kernel {
     uint32_t *c_pred;           /* constants */
     uint32_t (*c32)[LANES];
     uint64_t (*c64)[LANES];
+    operand  *open; /* places of registers that may be read before they are written */
+    int       n_open;
     size_t    local_bytes; /* of each lane */
     size_t    static_smem; /* from SMEM_BASE on; what the launch asks for follows */
     gpu_shape shape;
@@ -27,6 +29,9 @@ struct gpu_kernel {
 int  kernel_read(gpu_kernel **out, gpu_module *m, const module_fn *f, err *e);
 void kernel_free(gpu_kernel *k);
 
+/* Takes out what need not be done (shorten.c). */
+int kernel_shorten(gpu_kernel *k, err *e);
+
 /* Gives registers that are never needed at once the same place. */
 int slots_assign(gpu_kernel *k, err *e);
 
@@ -34,12 +39,14 @@ int slots_assign(gpu_kernel *k, err *e);
 void do_load(warp *w, const insn *i, uint32_t m); /* mode: enum extend */
 void do_store(warp *w, const insn *i, uint32_t m);
 void do_atom(warp *w, const insn *i, uint32_t m); /* mode: enum atom; o[0] what was there, o[2], o[3] */
+void do_nothing(warp *w, const insn *i, uint32_t m);
+
+/* ---- moves.c ---- */
 void do_cvta(warp *w, const insn *i, uint32_t m); /* space, mode 1: to the space, 0: to generic */
 void do_mapa(warp *w, const insn *i, uint32_t m);
 void do_pack(warp *w, const insn *i, uint32_t m);    /* o[0] of list[0] */
 void do_unpack(warp *w, const insn *i, uint32_t m);  /* list[0] of o[1] */
 void do_special(warp *w, const insn *i, uint32_t m); /* mode: enum special */
-void do_nothing(warp *w, const insn *i, uint32_t m);
 
 enum extend { EXTEND_ZERO, EXTEND_32, EXTEND_16 }; /* signed, into registers of 32 or 16 bits */
 enum atom {

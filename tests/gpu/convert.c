@@ -93,23 +93,22 @@ UNARY(two_abs, u32, u32, x & 0x7fff7fffu)
 
 /* ---- integers to integers ---- */
 
-/* A source may lie in a register that is wider than its type; then the lower bits count. */
-#define INTEGER(fn, D, expr)                                                                                           \
-    UNARY(fn##_narrow, D, u32, expr)                                                                                   \
-    UNARY(fn##_wide, D, u64, expr)                                                                                     \
-    static void fn(warp *w, const insn *i, uint32_t m) { (i->o[1].kind == SLOT_64 ? fn##_wide : fn##_narrow)(w, i, m); }
-INTEGER(low_u8, u32, (uint8_t)x)
-INTEGER(low_s8_in_16, u32, (uint16_t)(int8_t)x)
-INTEGER(low_16, u32, (uint16_t)x)
-INTEGER(low_s8, u32, (u32)(int8_t)x)
-INTEGER(low_s16, u32, (u32)(int16_t)x)
-INTEGER(low_32, u32, (u32)x)
-INTEGER(wide_u8, u64, (uint8_t)x)
-INTEGER(wide_s8, u64, (u64)(int8_t)x)
-INTEGER(wide_u16, u64, (uint16_t)x)
-INTEGER(wide_s16, u64, (u64)(int16_t)x)
-INTEGER(wide_u32, u64, (u32)x)
-INTEGER(wide_s32, u64, (u64)(s32)x)
+/* Where a source lies in a register that is wider than its type, code.c takes its lower half first. */
+#define LOW_BITS(fn, expr)                                                                                             \
+    UNARY(fn, u32, u32, expr)                                                                                          \
+    UNARY(fn##_of_64, u32, u64, expr)
+LOW_BITS(low_u8, (uint8_t)x)
+LOW_BITS(low_s8_in_16, (uint16_t)(int8_t)x)
+LOW_BITS(low_16, (uint16_t)x)
+LOW_BITS(low_32, (u32)x)
+UNARY(low_s8, u32, u32, (u32)(int8_t)x)
+UNARY(low_s16, u32, u32, (u32)(int16_t)x)
+UNARY(wide_u8, u64, u32, (uint8_t)x)
+UNARY(wide_s8, u64, u32, (u64)(int8_t)x)
+UNARY(wide_u16, u64, u32, (uint16_t)x)
+UNARY(wide_s16, u64, u32, (u64)(int16_t)x)
+UNARY(wide_u32, u64, u32, x)
+UNARY(wide_s32, u64, u32, (u64)(s32)x)
 UNARY(wide_64, u64, u64, x)
 
 /* ---- the conversions that are frequent ---- */
@@ -348,13 +347,13 @@ const insn_rule convert_rules[] = {
     PAIR_ROWS("min", "bf16", "www", min_bf16), PAIR_ROWS("max", "bf16", "www", max_bf16),
     PAIR_ROWS("neg", "bf16", "ww", neg), PAIR_ROWS("abs", "bf16", "ww", abs),
 
-    FROM_ALL("u8", "w", low_u8, low_u8, low_u8, low_u8, low_u8, low_u8, low_u8),
+    FROM_ALL("u8", "w", low_u8, low_u8, low_u8, low_u8, low_u8, low_u8, low_u8_of_64),
     FROM_ALL("s8", "w", low_s8_in_16, low_s8_in_16, low_s8_in_16, low_s8_in_16, low_s8_in_16, low_s8_in_16,
-             low_s8_in_16),
-    FROM_ALL("u16", "w", low_u8, low_s8_in_16, low_16, low_16, low_16, low_16, low_16),
-    FROM_ALL("s16", "w", low_u8, low_s8_in_16, low_16, low_16, low_16, low_16, low_16),
-    FROM_ALL("u32", "w", low_u8, low_s8, low_16, low_s16, low_32, low_32, low_32),
-    FROM_ALL("s32", "w", low_u8, low_s8, low_16, low_s16, low_32, low_32, low_32),
+             low_s8_in_16_of_64),
+    FROM_ALL("u16", "w", low_u8, low_s8_in_16, low_16, low_16, low_16, low_16, low_16_of_64),
+    FROM_ALL("s16", "w", low_u8, low_s8_in_16, low_16, low_16, low_16, low_16, low_16_of_64),
+    FROM_ALL("u32", "w", low_u8, low_s8, low_16, low_s16, low_32, low_32, low_32_of_64),
+    FROM_ALL("s32", "w", low_u8, low_s8, low_16, low_s16, low_32, low_32, low_32_of_64),
     FROM_ALL("u64", "d", wide_u8, wide_s8, wide_u16, wide_s16, wide_u32, wide_s32, wide_64),
     FROM_ALL("s64", "d", wide_u8, wide_s8, wide_u16, wide_s16, wide_u32, wide_s32, wide_64),
     SAT_ROWS("u8", "w", U8), SAT_ROWS("s8", "w", S8), SAT_ROWS("u16", "w", U16), SAT_ROWS("s16", "w", S16),

@@ -10,7 +10,9 @@ file(GLOB soft_gpu_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/test_*.c)
 list(REMOVE_ITEM soft_gpu_sources ${soft_gpu_tests})
 add_library(soft_gpu STATIC ${soft_gpu_sources})
 # Loops over lanes, which gcc leaves as they are with less.
-set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/alu.c ${CMAKE_CURRENT_LIST_DIR}/convert.c ${CMAKE_CURRENT_LIST_DIR}/mma.c
+set(soft_gpu_loops alu.c convert.c mma.c access.c moves.c meet.c)
+list(TRANSFORM soft_gpu_loops PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
+set_source_files_properties(${soft_gpu_loops}
   PROPERTIES COMPILE_OPTIONS "-O3;-fno-math-errno;-fno-trapping-math")
 target_include_directories(soft_gpu PUBLIC ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/tests)
 target_include_directories(soft_gpu SYSTEM PUBLIC ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
@@ -52,8 +54,7 @@ endforeach()
 add_executable(soft_hearth ${soft_apart})
 soft_links(soft_hearth h_cli)
 # These take minutes: scripts/test-soft-gpu.
-set_target_properties(soft_check_experts soft_test_engine soft_test_prefix soft_test_ahead soft_test_models_golden
-  PROPERTIES EXCLUDE_FROM_ALL ON)
+set_target_properties(soft_test_prefix soft_test_ahead PROPERTIES EXCLUDE_FROM_ALL ON)
 
 # soft_test(chip program arguments...), a short form of what scripts/test-soft-gpu runs; soft_races: the same, and races are a fault
 # (tests/gpu/races.h), at twice to four times the instructions' time.
@@ -68,7 +69,15 @@ function(soft_races chip program)
   soft_test(${chip} ${program} ${ARGN})
   string(REPLACE ";" "." name "soft_${program};${chip};${ARGN}")
   string(REGEX REPLACE "[.](cuda:0|--quick|$)" "" name "${name}")
+  string(REGEX REPLACE "[:/]" "_" name "${name}")
   set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "HEARTH_GPU_RACES=1")
+endfunction()
+# soft_small(chip program tests arguments...): the small form of a program, those of its tests whose names fit.
+function(soft_small chip program tests)
+  set(name soft_${program}.${chip})
+  add_test(NAME ${name} COMMAND soft_${program} ${ARGN})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 600
+    ENVIRONMENT "HEARTH_GPU=${chip};HEARTH_TEST_DEVICE=cuda:0;HEARTH_TEST_SMALL=1;HEARTH_TEST_FILTER=${tests}")
 endfunction()
 if(HEARTH_CUDA_QUICK)
   soft_test(90 check_backend cuda:0 --quick ops)
@@ -78,12 +87,15 @@ if(HEARTH_CUDA_QUICK)
   soft_races(90 check_backend cuda:0 --quick whole adapters)
   soft_test(90 check_backend cuda:0/1 --quick ops bits moves adapters sample)
   soft_test(90 check_backend cuda:0/experts:0 --quick ops bits)
-  soft_races(90 check_cuda_attn --quick)
+  soft_test(90 check_cuda_attn --quick)
   soft_races(90 check_cuda_pages --quick)
   soft_races(90 check_picks --quick)
   soft_test(90 check_lost)
   add_test(NAME soft_divided COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/api/check_divided.py $<TARGET_FILE:soft_hearth>)
   set_tests_properties(soft_divided PROPERTIES TIMEOUT 600)
+  soft_small(90 test_models_golden test_reference*)
+  soft_small(90 test_engine test_transformer)
+  soft_small(90 check_experts * --quick)
 endif()
 
 # The runtime over a fake machine, and the machine's own parts.

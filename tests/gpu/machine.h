@@ -5,10 +5,10 @@
  * different ways meet again, blocks run one behind the other in no promised order, copies in the background are made as
  * late as a program must be prepared for, every address is checked, and what was never written holds rubbish.
  *
- * How it is made: `text.c` reads a module; `code.c` makes an array of `insn` of a kernel, calls unfolded; `slots.c`
- * gives registers their places; `run.c` runs warps, blocks and clusters; `alu.c`, `memory.c`, `meet.c`, `matrix.c` are
- * what the instructions do, each a function over the 32 lanes of a warp; `races.h` finds accesses that nothing orders;
- * `runtime_*.c` stand where the CUDA runtime would.
+ * How it is made: `text.c` reads a module; `code.c` makes an array of `insn` of a kernel, calls unfolded;
+ * `shorten.c` takes out what need not be done, `slots.c` gives registers their places; `run.c` runs warps, blocks and
+ * clusters; `alu.c`, `moves.c`, `memory.c`, `meet.c`, `matrix.c` are what the instructions do, each a function over the
+ * 32 lanes of a warp; `races.h` finds accesses that nothing orders; `runtime_*.c` stand where the CUDA runtime would.
  */
 #ifndef TESTS_GPU_MACHINE_H
 #define TESTS_GPU_MACHINE_H
@@ -50,8 +50,11 @@ struct insn {
     lane_fn        fn;
     flow           flow;
     bool           guarded;
-    operand        guard; /* of `@p` in front */
-    operand        o[5];  /* destination first */
+    bool           pure;   /* does nothing but write registers, of what it reads */
+    uint8_t        copies; /* enum copies */
+    bool           alike;  /* of a load or store: its registers are all of the size of its elements */
+    operand        guard;  /* of `@p` in front */
+    operand        o[5];   /* destination first */
     int            n;
     const operand *list[4]; /* what stands in braces, in order; NULL where nothing does */
     int            listed[4];
@@ -66,6 +69,9 @@ struct insn {
     uint32_t       line;   /* of the module's text */
     uint8_t        order;  /* races.c: what it hands over besides its value */
 };
+
+/* What o[0] is of o[1], where an instruction does nothing else. */
+enum copies { COPIES_NOTHING, COPIES_SAME, COPIES_OPPOSITE };
 
 enum { MEETS_ALL = 255 };
 

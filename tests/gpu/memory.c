@@ -5,9 +5,7 @@
  * and 1 in its upper byte. In a generic address the upper byte says which of the two it is, or that it is a lane's own
  * memory.
  */
-#include "gpu/run.h"
-
-#include "base/clock.h"
+#include "gpu/access.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -71,27 +69,29 @@ static bool lies_in(uint64_t at, size_t bytes, uint64_t from, uint64_t to) {
     return at >= from && at <= to && bytes <= to - at;
 }
 
-static bool look_up(warp_state *s, uintptr_t at, size_t bytes) {
+static bool look_up(known_region *k, uintptr_t at, size_t bytes) {
     pthread_mutex_lock(&memory.lock);
     const size_t p = region_at(at);
     const bool   found = p < memory.n && lies_in(at, bytes, memory.regions[p].from, memory.regions[p].to);
-    if (found) {
-        s->known_from = memory.regions[p].from;
-        s->known_to = memory.regions[p].to;
-        s->known_version = memory.version;
-    }
+    if (found) *k = (known_region){ memory.regions[p].from, memory.regions[p].to, memory.version };
     pthread_mutex_unlock(&memory.lock);
     return found;
 }
 
+const known_region *memory_region(warp_state *s, const insn *i, uint64_t at, size_t bytes) {
+    known_region *k = &s->known[i->line % KNOWN_REGIONS];
+    if (lies_in(at, bytes, k->from, k->to) && k->version == memory.version) return k;
+    if (look_up(k, (uintptr_t)at, bytes)) return k;
+    const gpu_launch *l = s->block->cluster->grid->launch; /* parameters have addresses, too */
+    const uintptr_t   params = (uintptr_t)l->params;
+    if (!lies_in(at, bytes, params, params + l->kernel->shape.params_bytes)) return NULL;
+    *k = (known_region){ params, params + l->kernel->shape.params_bytes, memory.version };
+    return k;
+}
+
 uint8_t *memory_global(warp_state *s, const insn *i, uint64_t at, size_t bytes) {
-    const bool known = lies_in(at, bytes, s->known_from, s->known_to) && s->known_version == memory.version;
-    if (!known && !look_up(s, (uintptr_t)at, bytes)) {
-        const gpu_launch *l = s->block->cluster->grid->launch;
-        const uintptr_t   params = (uintptr_t)l->params;
-        if (!lies_in(at, bytes, params, params + l->kernel->shape.params_bytes))
-            gpu_fault(s, i, "%zu bytes at %#llx, where nothing is", bytes, (unsigned long long)at);
-    }
+    if (!memory_region(s, i, at, bytes))
+        gpu_fault(s, i, "%zu bytes at %#llx, where nothing is", bytes, (unsigned long long)at);
     return (uint8_t *)(uintptr_t)at;
 }
 
@@ -115,11 +115,15 @@ uint8_t *memory_shared(warp_state *s, const insn *i, uint32_t at, size_t bytes, 
     return b->smem + offset;
 }
 
+size_t memory_local_step(const warp_state *s) {
+    return (s->block->cluster->grid->launch->kernel->local_bytes + 63) & ~(size_t)63;
+}
+
 static uint8_t *memory_local(warp_state *s, const insn *i, uint64_t at, size_t bytes, int lane) {
     const size_t each = s->block->cluster->grid->launch->kernel->local_bytes;
     if (!lies_in(at, bytes, 0, each))
         gpu_fault(s, i, "%zu bytes at %lld of %zu of its own memory", bytes, (long long)at, each);
-    return s->local + (size_t)lane * ((each + 63) & ~(size_t)63) + at;
+    return s->local + (size_t)lane * memory_local_step(s) + at;
 }
 
 static uint8_t *memory_at(warp_state *s, const insn *i, uint64_t at, size_t bytes, int lane) {
@@ -149,18 +153,9 @@ static uint64_t widen(uint64_t v, int bytes, uint8_t mode) {
     return mode == EXTEND_16 ? wide & 0xffff : wide;
 }
 
-/* The most frequent kind by itself: one word per lane. */
-static void load_words(warp *w, const insn *i, uint32_t m) {
-    uint32_t *to = lanes32(w, i->list[0][0]);
-    EACH_LANE(m, l) memcpy(&to[l], memory_at(state_of(w), i, lane_address(w, i, i->o[1], l), 4, l), 4);
-}
-
 void do_load(warp *w, const insn *i, uint32_t m) {
     const int n = i->listed[0], bytes = i->bytes;
-    if (n == 1 && bytes == 4 && i->list[0][0].kind == SLOT_32) {
-        load_words(w, i, m);
-        return;
-    }
+    if (access_load(w, i, m)) return;
     EACH_LANE(m, l) {
         const uint8_t *from = memory_at(state_of(w), i, lane_address(w, i, i->o[1], l), (size_t)(bytes * n), l);
         for (int k = 0; k < n; k++, from += bytes) {
@@ -179,6 +174,8 @@ void do_load(warp *w, const insn *i, uint32_t m) {
 void do_store(warp *w, const insn *i, uint32_t m) {
     const int n = i->listed[0], bytes = i->bytes;
     if (i->space == SPACE_PARAM) gpu_fault(state_of(w), i, "parameters are not written");
+    note_change(state_of(w));
+    if (access_store(w, i, m)) return;
     EACH_LANE(m, l) {
         uint8_t *to = memory_at(state_of(w), i, lane_address(w, i, i->o[1], l), (size_t)(bytes * n), l);
         for (int k = 0; k < n; k++, to += bytes) {
@@ -233,97 +230,12 @@ void do_atom(warp *w, const insn *i, uint32_t m) {
         uint64_t old = 0;
         memcpy(&old, at, i->bytes);
         const uint64_t now = combine(state_of(w), i, old, value_of(w, i->o[2], l), value_of(w, i->o[3], l));
+        if (memcmp(at, &now, i->bytes) != 0) note_change(state_of(w));
         memcpy(at, &now, i->bytes);
         if (i->o[0].kind == SLOT_64)
             lanes64(w, i->o[0])[l] = old;
         else if (i->o[0].kind == SLOT_32)
             lanes32(w, i->o[0])[l] = (uint32_t)old;
-    }
-}
-
-void do_cvta(warp *w, const insn *i, uint32_t m) {
-    const uint64_t *from = lanes64(w, i->o[1]);
-    uint64_t       *to = lanes64(w, i->o[0]);
-    const uint64_t  tag = i->space == SPACE_LOCAL                               ? TAG_LOCAL
-                          : i->space == SPACE_GLOBAL || i->space == SPACE_PARAM ? 0
-                                                                                : TAG_SHARED;
-    const uint64_t  base = i->space == SPACE_PARAM && !i->mode
-                               ? (uint64_t)(uintptr_t)state_of(w)->block->cluster->grid->launch->params
-                               : 0;
-    EACH_LANE(m, l) to[l] = i->mode ? (tag ? from[l] & ~TAG_MASK : from[l]) : (from[l] | tag) + base;
-}
-
-void do_mapa(warp *w, const insn *i, uint32_t m) {
-    const uint32_t *from = lanes32(w, i->o[1]), *rank = lanes32(w, i->o[2]);
-    uint32_t       *to = lanes32(w, i->o[0]);
-    EACH_LANE(m, l) to[l] = (from[l] & ((1u << RANK_SHIFT) - 1)) | (rank[l] + 1) << RANK_SHIFT;
-}
-
-void do_pack(warp *w, const insn *i, uint32_t m) {
-    const int n = i->listed[0], bits = (i->o[0].kind == SLOT_64 ? 64 : 32) / n;
-    EACH_LANE(m, l) {
-        uint64_t v = 0;
-        for (int k = 0; k < n; k++) v |= value_of(w, i->list[0][k], l) << (k * bits);
-        if (i->o[0].kind == SLOT_64)
-            lanes64(w, i->o[0])[l] = v;
-        else
-            lanes32(w, i->o[0])[l] = (uint32_t)v;
-    }
-}
-
-void do_unpack(warp *w, const insn *i, uint32_t m) {
-    const int      n = i->listed[0], bits = (i->o[1].kind == SLOT_64 ? 64 : 32) / n;
-    const uint64_t low = bits == 64 ? ~0ull : (1ull << bits) - 1;
-    EACH_LANE(m, l) {
-        const uint64_t v = value_of(w, i->o[1], l);
-        for (int k = 0; k < n; k++) {
-            const operand to = i->list[0][k];
-            if (to.kind == SLOT_64)
-                lanes64(w, to)[l] = v >> (k * bits) & low;
-            else if (to.kind == SLOT_32)
-                lanes32(w, to)[l] = (uint32_t)(v >> (k * bits) & low);
-        }
-    }
-}
-
-void do_special(warp *w, const insn *i, uint32_t m) {
-    const warp_state *s = state_of(w);
-    const gpu_block  *b = s->block;
-    const gpu_launch *l = b->cluster->grid->launch;
-    EACH_LANE(m, lane) {
-        const unsigned t = (unsigned)(s->index * LANES + lane);
-        uint64_t       v = 0;
-        switch (i->mode) {
-        case SPECIAL_TID: v = t % l->block[0]; break;
-        case SPECIAL_TID + 1: v = t / l->block[0] % l->block[1]; break;
-        case SPECIAL_TID + 2: v = t / l->block[0] / l->block[1]; break;
-        case SPECIAL_NTID:
-        case SPECIAL_NTID + 1:
-        case SPECIAL_NTID + 2: v = l->block[i->mode - SPECIAL_NTID]; break;
-        case SPECIAL_CTAID:
-        case SPECIAL_CTAID + 1:
-        case SPECIAL_CTAID + 2: v = b->id[i->mode - SPECIAL_CTAID]; break;
-        case SPECIAL_NCTAID:
-        case SPECIAL_NCTAID + 1:
-        case SPECIAL_NCTAID + 2: v = l->grid[i->mode - SPECIAL_NCTAID]; break;
-        case SPECIAL_LANE: v = (unsigned)lane; break;
-        case SPECIAL_WARP: v = (unsigned)s->index; break;
-        case SPECIAL_NWARP: v = (unsigned)b->n_warps; break;
-        case SPECIAL_RANK: v = b->rank; break;
-        case SPECIAL_CLUSTER: v = (unsigned)b->cluster->n; break;
-        case SPECIAL_CLUSTER_ID: v = b->id[0] / (unsigned)b->cluster->n; break;
-        case SPECIAL_CLOCK: v = (uint64_t)(clock_s() * 1e9); break;
-        case SPECIAL_LT: v = (1u << lane) - 1; break;
-        case SPECIAL_LE: v = (2u << lane) - 1; break;
-        case SPECIAL_GT: v = ~((2u << lane) - 1); break;
-        case SPECIAL_GE: v = ~((1u << lane) - 1); break;
-        case SPECIAL_EQ: v = 1u << lane; break;
-        default: v = b->id[0] % (unsigned)b->cluster->grid->chip->sms; break; /* SPECIAL_SM */
-        }
-        if (i->o[0].kind == SLOT_64)
-            lanes64(w, i->o[0])[lane] = v;
-        else
-            lanes32(w, i->o[0])[lane] = (uint32_t)v;
     }
 }
 

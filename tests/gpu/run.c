@@ -45,6 +45,7 @@ static uint32_t random_next(gpu_grid *g) { /* xorshift */
 
 static void barrier_check(gpu_block *b, named_barrier *n) {
     if (n->arrived == 0 || n->arrived < (n->wanted ? n->wanted : b->live)) return;
+    b->cluster->grid->changes++;
     n->generation++;
     n->result = n->yes;
     n->arrived = n->wanted = n->yes = 0;
@@ -52,6 +53,7 @@ static void barrier_check(gpu_block *b, named_barrier *n) {
 
 static void cluster_check(gpu_cluster *c) {
     if (c->arrived == 0 || c->arrived < c->live) return;
+    c->grid->changes++;
     c->arrived = 0;
     c->phase++;
 }
@@ -60,6 +62,7 @@ static void cluster_check(gpu_cluster *c) {
 static void lanes_exit(warp_state *s, uint32_t m) {
     gpu_block     *b = s->block;
     const uint32_t n = (uint32_t)__builtin_popcount(m);
+    note_change(s);
     s->live &= ~m;
     b->live -= n;
     b->cluster->live -= n;
@@ -75,6 +78,7 @@ static bool barrier_arrive(warp_state *s, const insn *i, group *g, uint32_t m) {
     const int   first = __builtin_ctz(m);
     const warp *w = &s->regs;
     if (i->mode == BAR_CLUSTER_ARRIVE) {
+        note_change(s);
         EACH_LANE(m, l) s->cluster_phase[l] = b->cluster->phase;
         b->cluster->arrived += (uint32_t)__builtin_popcount(m);
         if (b->cluster->races) races_arrive(s, i, m, 0);
@@ -106,6 +110,7 @@ static bool barrier_arrive(warp_state *s, const insn *i, group *g, uint32_t m) {
     n->arrived += (uint32_t)__builtin_popcount(m);
     if (wanted && n->arrived > wanted) gpu_fault(s, i, "%u threads at barrier %u of %u", n->arrived, id, wanted);
     if (i->mode >= BAR_OR && i->mode <= BAR_POPC) n->yes += (uint32_t)__builtin_popcount(m & lanes_pred(w, i->o[3]));
+    note_change(s);
     g->wait = i->mode == BAR_ARRIVE ? WAIT_NOTHING : WAIT_BARRIER;
     g->bar = id;
     g->generation = n->generation;
@@ -248,38 +253,45 @@ static bool control(warp_state *s, const insn *i, int chosen, uint32_t m) {
     return !others;
 }
 
-/* At most `budget` instructions. Returns how many ran; *vain: those asked for something that was not there. */
-static int warp_turn(warp_state *s, int budget, bool *vain) {
-    const gpu_kernel *k = s->block->cluster->grid->launch->kernel;
+int warp_turn(warp_state *s, int budget, bool *vain) {
+    const insn *const code = s->block->cluster->grid->launch->kernel->code;
     int               left = budget;
     *vain = false;
     for (int n = 0; n < s->n_groups; n++) {
         if (s->groups[n].wait == WAIT_TURN) s->groups[n].wait = WAIT_NOTHING;
     }
     while (left > 0 && s->n_groups) {
-        int chosen = group_choose(s, k->code);
+        int chosen = group_choose(s, code);
         if (chosen < 0) break;
         if (s->spent) chosen = group_other(s, chosen); /* the first may go round until another one does something */
         s->spent = false;
-        group         *g = &s->groups[chosen];
-        const uint32_t stop = s->n_groups > 1 ? nearest_other(s, chosen) : UINT32_MAX;
-        while (left-- > 0) {
-            const insn    *i = &k->code[g->pc];
-            const uint32_t m = i->guarded ? g->mask & lanes_pred(&s->regs, i->guard) : g->mask;
+        group      *g = &s->groups[chosen];
+        const insn *i = &code[g->pc], *stop = NULL;
+        if (s->n_groups > 1) {
+            const uint32_t at = nearest_other(s, chosen);
+            if (at != UINT32_MAX) stop = &code[at];
+        }
+        for (uint32_t all = g->mask; left-- > 0;) {
+            const uint32_t m = i->guarded ? all & lanes_pred(&s->regs, i->guard) : all;
             if (i->flow == FLOW_NEXT) {
                 if (m) i->fn(&s->regs, i, m);
-                g->pc++;
+                i++;
                 if (s->ask_again) {
                     s->ask_again = false;
                     *vain = true;
                     g->wait = WAIT_TURN;
                     break;
                 }
-            } else if (!control(s, i, chosen, m)) {
-                break;
+            } else {
+                g->pc = (uint32_t)(i - code);
+                const bool goes_on = control(s, i, chosen, m);
+                i = NULL; /* its place is in the group now */
+                if (!goes_on) break;
+                i = &code[g->pc];
             }
-            if (g->pc == stop) break;
+            if (i == stop) break;
         }
+        if (i) g->pc = (uint32_t)(i - code);
     }
     s->spent = left <= 0;
     return budget - left;
@@ -326,7 +338,8 @@ static void cluster_run(gpu_cluster *c) {
     const int    per = c->blocks[0].n_warps, n = per * c->n;
     const double until = clock_s() + SECONDS_AT_MOST;
     int          in_vain = 0;
-    while (c->live) {
+    stuck        still = { .changes = UINT64_MAX };
+    for (unsigned round = 1; c->live; round++) {
         const uint32_t first = random_next(g);
         bool           moved = false, alive = false;
         for (int k = 0; k < n; k++) {
@@ -341,14 +354,15 @@ static void cluster_run(gpu_cluster *c) {
         }
         in_vain = moved ? 0 : in_vain + 1;
         if (!c->live || (!alive && g->early && waits_for_grid(c))) break;
-        if (!alive || in_vain > ROUNDS_IN_VAIN || clock_s() > until) deadlock(c);
+        if (!alive || in_vain > ROUNDS_IN_VAIN || (round % 64 == 0 && clock_s() > until) || stuck_found(&still, c))
+            deadlock(c);
     }
 }
 
 typedef struct room { /* kept for all clusters of a launch */
     gpu_cluster cluster;
     uint8_t    *memory;
-    size_t      regs_bytes, smem_bytes, warp_bytes;
+    size_t      memory_bytes, regs_bytes, smem_bytes, warp_bytes;
 } room;
 
 static size_t align_up(size_t v) { return (v + 63) & ~(size_t)63; }
@@ -363,23 +377,31 @@ static int room_open(room *r, gpu_grid *g) {
     r->regs_bytes = pred + r32 + r64;
     r->warp_bytes = r->regs_bytes + local;
     r->smem_bytes = SMEM_BASE + k->static_smem + l->smem;
-    const size_t each = align_up(r->smem_bytes + 64) + (size_t)warps * r->warp_bytes;
-    r->cluster = (gpu_cluster){ .grid = g, .n = n, .blocks = calloc((size_t)n, sizeof(gpu_block)) };
-    r->memory = aligned_alloc(64, align_up((size_t)n * each));
-    if (!r->memory || !r->cluster.blocks) return err_set_nomem(g->e);
+    const size_t blocks = align_up((size_t)n * sizeof(gpu_block)),
+                 states = align_up((size_t)warps * sizeof(warp_state));
+    const size_t each = align_up(r->smem_bytes + 64) + states + (size_t)warps * r->warp_bytes;
+    r->memory_bytes = blocks + (size_t)n * each;
+    r->memory = spare_take(&r->memory_bytes);
+    if (!r->memory) return err_set_nomem(g->e);
+    r->cluster = (gpu_cluster){ .grid = g, .n = n, .blocks = (gpu_block *)(void *)r->memory };
     for (int b = 0; b < n; b++) {
         gpu_block *p = &r->cluster.blocks[b];
-        uint8_t   *at = r->memory + (size_t)b * each;
+        uint8_t   *at = r->memory + blocks + (size_t)b * each;
         *p = (gpu_block){
             .cluster = &r->cluster, .rank = (uint32_t)b, .smem = at, .smem_bytes = r->smem_bytes, .n_warps = warps
         };
-        p->warps = calloc((size_t)warps, sizeof *p->warps);
-        if (!p->warps) return err_set_nomem(g->e);
         at += align_up(r->smem_bytes + 64);
+        p->warps = memset(at, 0, states);
+        at += states;
         for (int n_warp = 0; n_warp < warps; n_warp++, at += r->warp_bytes) {
             warp_state *s = &p->warps[n_warp];
             s->block = p;
             s->index = n_warp;
+            for (unsigned t = (unsigned)n_warp * LANES, lane = 0; lane < LANES; t++, lane++) {
+                s->tid[0][lane] = t % l->block[0];
+                s->tid[1][lane] = t / l->block[0] % l->block[1];
+                s->tid[2][lane] = t / l->block[0] / l->block[1];
+            }
             s->regs.pred[0] = (uint32_t *)(void *)at;
             s->regs.r32[0] = (uint32_t(*)[LANES])(void *)(at + pred);
             s->regs.r64[0] = (uint64_t(*)[LANES])(void *)(at + pred + r32);
@@ -394,14 +416,33 @@ static int room_open(room *r, gpu_grid *g) {
 
 static void room_close(room *r) {
     races_close(&r->cluster);
-    for (int b = 0; r->cluster.blocks && b < r->cluster.n; b++) {
-        for (int n = 0; r->cluster.blocks[b].warps && n < r->cluster.blocks[b].n_warps; n++)
-            free(r->cluster.blocks[b].warps[n].copies);
-        free(r->cluster.blocks[b].warps);
+    for (int b = 0; r->memory && b < r->cluster.n; b++) {
+        for (int n = 0; n < r->cluster.blocks[b].n_warps; n++) free(r->cluster.blocks[b].warps[n].copies);
         free(r->cluster.blocks[b].bulk);
     }
-    free(r->cluster.blocks);
-    free(r->memory);
+    spare_give(r->memory, r->memory_bytes);
+}
+
+/*
+ * Rubbish in what may be read before it is written: own memory, and those registers of which the program does not say
+ * that they are not. Of a warp that is not full all registers: instructions look at lanes that are not there.
+ */
+static void regs_begin(const room *r, warp_state *s) {
+    const gpu_kernel *k = r->cluster.grid->launch->kernel;
+    if (s->live != ALL_LANES) {
+        memset(s->regs.pred[0], 0xd5, r->warp_bytes);
+        return;
+    }
+    for (int i = 0; i < k->n_open; i++) {
+        const operand o = k->open[i];
+        if (o.kind == SLOT_PRED)
+            memset(&s->regs.pred[0][o.at], 0xd5, sizeof *k->c_pred);
+        else if (o.kind == SLOT_32)
+            memset(s->regs.r32[0][o.at], 0xd5, sizeof *k->c32);
+        else
+            memset(s->regs.r64[0][o.at], 0xd5, sizeof *k->c64);
+    }
+    memset(s->local, 0xd5, r->warp_bytes - r->regs_bytes);
 }
 
 /* Everything as before a block's first instruction; what nobody has written is rubbish. */
@@ -424,8 +465,8 @@ static void room_begin(room *r, unsigned number) {
         for (int n = 0; n < p->n_warps; n++) {
             warp_state    *s = &p->warps[n];
             const unsigned here = threads - (unsigned)n * LANES;
-            memset(s->regs.pred[0], 0xd5, r->warp_bytes);
             s->live = here >= LANES ? ALL_LANES : (1u << here) - 1;
+            regs_begin(r, s);
             s->n_groups = 0;
             s->n_copies = 0;
             s->ask_again = s->spent = false;

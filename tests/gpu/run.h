@@ -7,12 +7,14 @@
 
 #include <setjmp.h>
 
-enum { NAMED_BARRIERS = 16 };
+enum { NAMED_BARRIERS = 16, KNOWN_REGIONS = 16 };
 
-/* Addresses, see memory.c. */
+/* In a generic address the upper byte says whose memory it is. */
 #define TAG_SHARED 0x5a00000000000000u
 #define TAG_LOCAL 0x5b00000000000000u
 #define TAG_MASK 0xff00000000000000u
+
+/* Of an address of shared memory: above it the rank of the block in its cluster and 1, or 0 for the own block. */
 enum { RANK_SHIFT = 24 };
 
 /* Why lanes do not go on. */
@@ -52,10 +54,17 @@ typedef struct named_barrier {
     uint32_t yes, result;                 /* votes so far; those of the last round */
 } named_barrier;
 
+/* Memory that was looked up; as long as the table has this version. */
+typedef struct known_region {
+    uintptr_t from, to;
+    uint64_t  version;
+} known_region;
+
 typedef struct warp_state {
     warp              regs;
     struct gpu_block *block;
     int               index;
+    uint32_t          tid[3][LANES]; /* %tid of its lanes */
     uint32_t          live;
     group             groups[LANES];
     int               n_groups;
@@ -66,8 +75,7 @@ typedef struct warp_state {
     small_copy       *copies;
     int               n_copies, cap_copies;
     uint32_t          copy_group[LANES], cluster_phase[LANES];
-    uintptr_t         known_from, known_to; /* memory that was looked up last */
-    uint64_t          known_version;
+    known_region      known[KNOWN_REGIONS]; /* by instructions */
 } warp_state;
 
 typedef struct gpu_block {
@@ -95,7 +103,8 @@ typedef struct gpu_grid {
     const gpu_chip   *chip;
     const gpu_launch *launch;
     uint64_t          random, steps;
-    bool              early; /* the kernel in front has not ended */
+    uint64_t          changes; /* of memory, barriers, the clock: what somebody may wait for */
+    bool              early;   /* the kernel in front has not ended */
     uint32_t          race_launch;
     jmp_buf           fault;
     err              *e;
@@ -105,6 +114,23 @@ static inline warp_state *state_of(warp *w) { return (warp_state *)(void *)w; }
 
 /* Ends the launch with ERR_LOST and that sentence. */
 _Noreturn void gpu_fault(warp_state *s, const insn *i, const char *fmt, ...) BASE_PRINTF(3, 4);
+
+/* ---- run.c: at most `budget` instructions; how many ran; *vain: they asked for something that was not there ---- */
+int warp_turn(warp_state *s, int budget, bool *vain);
+
+/* ---- stuck.c: asked after each round of turns; true: none of the cluster's warps will ever do anything again ---- */
+typedef struct stuck {
+    uint64_t changes, steps, asked;
+    double   since;
+} stuck;
+bool stuck_found(stuck *k, gpu_cluster *c);
+
+/* Something happened that others can see. */
+static inline void note_change(warp_state *s) { s->block->cluster->grid->changes++; }
+
+/* ---- spare.c: at least so many bytes, of which all are told; aligned to 64 ---- */
+void *spare_take(size_t *bytes);
+void  spare_give(void *at, size_t bytes);
 
 /* ---- memory.c ---- */
 

@@ -134,6 +134,7 @@ bool soft_end(void);
 void        soft_lock(void);
 void        soft_unlock(void);
 void        soft_until(void);
+void        soft_until_ms(int ms);                        /* or for so long */
 cudaError_t soft_put(cudaStream_t s, soft_work *w);       /* soft_queue under the lock; takes w where it succeeds */
 void        soft_demand(cudaStream_t s, uint64_t number); /* somebody waits for work number `number` */
 cudaError_t soft_trouble(void);                           /* a fault, or the program's end */

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define KIB ((size_t)1024)
 
@@ -21,7 +20,7 @@ static struct {
     pthread_once_t  once;
     const gpu_chip *chip;
     size_t          bytes, taken;
-    pid_t           process; /* that asked first */
+    bool            copied; /* this process is the copy of one that asked */
 } device = { .once = PTHREAD_ONCE_INIT };
 
 static _Thread_local cudaError_t last_error;
@@ -78,11 +77,13 @@ static int handed_on(int arch) {
     return chip;
 }
 
+static void forked(void) { device.copied = true; }
+
 static void choose(void) {
     const char *which = getenv("HEARTH_GPU"), *bytes = getenv("HEARTH_GPU_BYTES");
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     const bool  hidden = visible && (!visible[0] || strcmp(visible, "-1") == 0);
-    device.process = getpid();
+    (void)pthread_atfork(NULL, NULL, forked);
     device.bytes = bytes ? (size_t)strtoull(bytes, NULL, 10) : (size_t)8 << 30;
     const int arch = handed_on(which && which[0] ? atoi(which) : 90);
     for (size_t i = 0; i < sizeof chips / sizeof chips[0] && !hidden; i++) {
@@ -105,7 +106,7 @@ size_t soft_taken(void) { return device.taken; }
 /* A driver that was started does not work in a copy of its process. */
 cudaError_t soft_there(void) {
     if (!soft_chip()) return cudaErrorNoDevice;
-    return device.process == getpid() ? cudaSuccess : cudaErrorInitializationError;
+    return device.copied ? cudaErrorInitializationError : cudaSuccess;
 }
 
 /* ---- errors ---- */

@@ -106,16 +106,18 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t v, unsigned fla
     return soft_told(rc);
 }
 
+/* Programs ask again and again; here the answer takes a moment, which the device uses. */
 cudaError_t cudaEventQuery(cudaEvent_t v) {
     cudaError_t rc = usable(v);
     if (rc == cudaSuccess) rc = soft_not_recording();
     if (rc == cudaSuccess && v->captured) rc = cudaErrorCapturedEvent;
     if (rc != cudaSuccess) return soft_told(rc);
     soft_lock();
-    if (v->happened < v->recorded) { /* who asks once does not wait for it */
-        if (++v->asked > 1) soft_demand(v->stream, v->number);
-        rc = cudaErrorNotReady;
+    if (v->happened < v->recorded && ++v->asked > 1) { /* who asks once does not wait for it */
+        soft_demand(v->stream, v->number);
+        soft_until_ms(1);
     }
+    if (v->happened < v->recorded) rc = cudaErrorNotReady;
     if (soft_trouble() != cudaSuccess) rc = soft_trouble();
     soft_unlock();
     return soft_told(rc);

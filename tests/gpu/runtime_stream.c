@@ -24,13 +24,18 @@ static struct {
     cudaError_t     lost; /* the fault of a kernel */
     uint64_t        count;
     cudaStream_t    streams; /* with the default stream */
-} q = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+} q = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static struct CUstream_st null_stream = { .alive = true, .blocking = true };
 
 void soft_lock(void) { pthread_mutex_lock(&q.lock); }
 void soft_unlock(void) { pthread_mutex_unlock(&q.lock); }
 void soft_until(void) { pthread_cond_wait(&q.changed, &q.lock); }
+
+void soft_until_ms(int ms) {
+    const struct timespec until = clock_after(ms);
+    pthread_cond_timedwait(&q.changed, &q.lock, &until);
+}
 
 cudaError_t soft_trouble(void) {
     if (q.lost != cudaSuccess) return q.lost;
@@ -243,6 +248,7 @@ static int start_thread(void) {
     q.late = pace && strcmp(pace, "late") == 0;
     q.streams = &null_stream;
     clock_cond_init(&q.wanted);
+    clock_cond_init(&q.changed);
     sigfillset(&all);
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) sigdelset(&all, own[i]);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -265,8 +271,10 @@ cudaError_t soft_enter(void) {
 bool soft_end(void) {
     soft_lock();
     q.ending = true;
-    if (q.started) pthread_cond_broadcast(&q.wanted);
-    pthread_cond_broadcast(&q.changed);
+    if (q.started) {
+        pthread_cond_broadcast(&q.wanted);
+        pthread_cond_broadcast(&q.changed);
+    }
     bool idle = !q.busy;
     soft_unlock();
     return idle;

@@ -210,6 +210,15 @@ static void test_block_that_waits_for_another(void **state) {
     assert_int_equal(case_out[1], 1);
 }
 
+static void test_long_loop(void **state) {
+    (void)state;
+    /* Nothing that others could see happens for millions of instructions, and yet it ends. */
+    case_run(PTX_HEAD PTX_BEGIN "mov.u32 %r10, 0;\n$L_count:\nadd.s32 %r10, %r10, 1;\nsetp.lt.u32 %p1, %r10, 4000000;\n"
+                                "@%p1 bra $L_count;\nst.global.u32 [%rd3], %r10;\n" PTX_END,
+             (gpu_launch){ 0 });
+    assert_int_equal(case_out[0], 4000000);
+}
+
 /* ---- barriers in memory ---- */
 
 static void test_mbarrier_rounds(void **state) {
@@ -262,6 +271,7 @@ int main(void) {
         cmocka_unit_test(test_own_memory_bounds),
         cmocka_unit_test(test_barriers),
         cmocka_unit_test(test_block_that_waits_for_another),
+        cmocka_unit_test(test_long_loop),
         cmocka_unit_test(test_mbarrier_rounds),
         cmocka_unit_test(test_mbarrier_counts),
     };

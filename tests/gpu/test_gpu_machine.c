@@ -587,6 +587,48 @@ static void test_values_live_across_a_loop(void **state) {
     }
 }
 
+/* A source may lie in a register that is wider than its type; then the lower bits count. */
+static void test_wide_sources(void **state) {
+    (void)state;
+    case_run(PTX_HEAD PTX_BEGIN
+             "mov.u64 %rd10, 0x123456789abcfedc;\ncvt.s64.s32 %rd11, %rd10;\ncvt.s64.s16 %rd12, %rd10;\n"
+             "cvt.u64.u8 %rd13, %rd10;\ncvt.rn.f32.s32 %f1, %rd10;\nmov.b32 %r10, %f1;\ncvt.u32.u16 %r11, %rd10;\n"
+             "st.global.u64 [%rd1], %rd11;\nst.global.u64 [%rd1+8], %rd12;\nst.global.u64 [%rd1+16], %rd13;\n"
+             "st.global.v2.u32 [%rd1+24], {%r10, %r11};\n" PTX_END,
+             (gpu_launch){ 0 });
+    uint64_t got[3];
+    memcpy(got, case_out, sizeof got);
+    assert_true(got[0] == 0xffffffff9abcfedcu && got[1] == 0xfffffffffffffedcu && got[2] == 0xdc);
+    float f = (float)(int32_t)0x9abcfedcu, is;
+    memcpy(&is, &case_out[6], 4);
+    assert_true(is == f && case_out[7] == 0xfedc);
+}
+
+/* Copies between registers are left out where that changes nothing, and only there. */
+static void test_copies(void **state) {
+    (void)state;
+    case_run(PTX_HEAD PTX_BEGIN
+             /* Two values change places in every round. */
+             "mov.u32 %r10, 100;\nadd.s32 %r11, %r1, 7;\nmov.u32 %r12, 0;\n$L_swap:\nmov.u32 %r13, %r10;\n"
+             "mov.u32 %r10, %r11;\nmov.u32 %r11, %r13;\nadd.s32 %r12, %r12, 1;\nsetp.lt.u32 %p1, %r12, 5;\n"
+             "@%p1 bra $L_swap;\n"
+             /* A copy outlives the round in which its source was made; the sum is that of the round before. */
+             "mov.u32 %r14, 0;\nmov.u32 %r15, 0;\n$L_sum:\nmov.u32 %r16, %r14;\nadd.s32 %r17, %r16, 3;\n"
+             "mov.u32 %r14, %r17;\nadd.s32 %r15, %r15, 1;\nsetp.lt.u32 %p2, %r15, 4;\n@%p2 bra $L_sum;\n"
+             /* The source changes behind the copy; only some lanes copy. */
+             "mov.u32 %r18, %r1;\nmov.u32 %r19, %r18;\nadd.s32 %r18, %r18, 1;\nsetp.ge.u32 %p3, %r1, 9;\n"
+             "not.pred %p4, %p3;\nnot.pred %p5, %p4;\nmov.u32 %r20, 50;\n@%p4 mov.u32 %r20, %r18;\n"
+             "selp.b32 %r21, 1, 2, %p5;\nmov.pred %p6, %p4;\n@!%p6 add.s32 %r21, %r21, 10;\n"
+             "mul.wide.u32 %rd10, %r1, 32;\nadd.s64 %rd10, %rd1, %rd10;\n"
+             "st.global.v4.u32 [%rd10], {%r10, %r11, %r16, %r17};\n"
+             "st.global.v4.u32 [%rd10+16], {%r18, %r19, %r20, %r21};\n" PTX_END,
+             (gpu_launch){ .block = { 32 } });
+    for (uint32_t t = 0; t < 32; t++) {
+        const uint32_t want[8] = { t + 7, 100, 9, 12, t + 1, t, t >= 9 ? 50 : t + 1, t >= 9 ? 11 : 2 };
+        assert_memory_equal(case_out + 8 * t, want, sizeof want);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_grid_of_two_dimensions),
@@ -609,6 +651,8 @@ int main(void) {
         cmocka_unit_test(test_ldmatrix),
         cmocka_unit_test(test_wgmma),
         cmocka_unit_test(test_long_chain),
+        cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_wide_sources),
         cmocka_unit_test(test_values_live_across_a_loop),
     };
     return cmocka_run_group_tests(tests, case_setup, NULL);

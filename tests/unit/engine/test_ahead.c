@@ -311,6 +311,7 @@ static void test_device(void **state) {
 }
 
 int main(void) {
+    test_filter();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same),   cmocka_unit_test(test_every_step), cmocka_unit_test(test_orders),
         cmocka_unit_test(test_faults), cmocka_unit_test(test_device),

@@ -12,7 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REQUESTS = 32, LONGEST = 70, ANSWER = 12, CONTEXT = 128 };
+enum { REQUESTS_MAX = 32, LONGEST = 70, ANSWER = 12, CONTEXT = 128 };
+
+static int n_requests = REQUESTS_MAX; /* fewer in the small form (test_small) */
 
 typedef struct prompt {
     int32_t tokens[LONGEST];
@@ -22,7 +24,7 @@ typedef struct prompt {
 /* Prompts that share beginnings of many lengths, as conversations do. */
 static void make_prompts(prompt *p, int n_vocab) {
     uint64_t seed = 11;
-    for (int i = 0; i < REQUESTS; i++) {
+    for (int i = 0; i < n_requests; i++) {
         p[i].n = 1 + (int)(test_random(&seed) % LONGEST);
         int shared = i ? (int)(test_random(&seed) % (uint64_t)p[i].n) : 0,
             from = i ? (int)(test_random(&seed) % (uint64_t)i) : 0;
@@ -69,19 +71,19 @@ static void assert_no_page_lost(engine *g, bool few) {
     engine_stat(g, &st);
     assert_int_equal(st.running + st.waiting, 0);
     assert_true(st.pages_unused + st.pages_cached >= st.pages_total);
-    if (few) assert_true(st.preemptions > 0);
+    if (few && !test_small()) assert_true(st.preemptions > 0); /* with few requests that depends on who ends first */
 }
 
 static void check_model(const char *name) {
-    static answer solo[REQUESTS], got[REQUESTS];
-    static prompt prompts[REQUESTS];
+    static answer solo[REQUESTS_MAX], got[REQUESTS_MAX];
+    static prompt prompts[REQUESTS_MAX];
     fixture       f;
     fixture_open(&f, name);
     make_prompts(prompts, f.model->dims->n_vocab);
 
     memset(solo, 0, sizeof solo);
     engine *g = fixture_engine(&f, (engine_options){ .n_threads = 1, .max_seqs = 1, .no_prefix_cache = true });
-    for (int i = 0; i < REQUESTS; i++) {
+    for (int i = 0; i < n_requests; i++) {
         engine_request r = request_of(&prompts[i], i, &solo[i]);
         submit(g, &r, i);
         engine_wait_idle(g);
@@ -113,12 +115,12 @@ static void check_model(const char *name) {
         g = fixture_engine(&f, o);
         for (int round = 0; round < 2; round++) { /* the second time everything may come from the cache */
             memset(got, 0, sizeof got);
-            for (int i = 0; i < REQUESTS; i++) {
+            for (int i = 0; i < n_requests; i++) {
                 engine_request r = request_of(&prompts[i], i, &got[i]);
                 submit(g, &r, i);
             }
             engine_wait_idle(g);
-            for (int i = 0; i < REQUESTS; i++) {
+            for (int i = 0; i < n_requests; i++) {
                 assert_true(got[i].over && !got[i].failed);
                 assert_same(&solo[i], &got[i], ways[k].what, i);
                 if (round == 1 && !o.no_prefix_cache && !ways[k].few_pages && prompts[i].n > 1 &&
@@ -159,7 +161,7 @@ static void collect_choice(void *ctx, const engine_event *ev) { answer_collect(&
 
 static void test_choices(void **state) {
     fixture       f;
-    static prompt prompts[REQUESTS];
+    static prompt prompts[REQUESTS_MAX];
     choices       c = { 0 };
     engine_stats  st;
     (void)state;
@@ -291,6 +293,12 @@ static void test_cancel_and_limits(void **state) {
 }
 
 int main(void) {
+    if (test_small()) {
+        n_requests = 8;
+        print_message("small: %d requests of %d; not asked: whether sequences had to give way\n", n_requests,
+                      REQUESTS_MAX);
+    }
+    test_filter();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_transformer),
         cmocka_unit_test(test_sliding_window),

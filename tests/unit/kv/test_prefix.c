@@ -17,40 +17,44 @@
 #include <string.h>
 
 enum {
-    SYSTEM = 2000, /* ends in the middle of a page */
-    CONVERSATIONS = TEST_SANITIZED ? 4 : 20,
-    TURNS = TEST_SANITIZED ? 3 : 5,
+    SYSTEM_MAX = 2000, /* ends in the middle of a page */
+    CONVERSATIONS_MAX = TEST_SANITIZED ? 4 : 20,
+    TURNS_MAX = TEST_SANITIZED ? 3 : 5,
     USER = 11,
     REPLY = 6,
     FORKED = 4, /* conversations that are continued in a second way from their second answer on */
     TURN = USER + REPLY,
-    LONGEST = SYSTEM + TURNS * TURN,
+    LONGEST_MAX = SYSTEM_MAX + TURNS_MAX * TURN,
 };
 
+/* Less in the small form (test_small); the facts are the same. */
+static int n_system = SYSTEM_MAX, n_conversations = CONVERSATIONS_MAX, n_turns = TURNS_MAX;
+static int longest(void) { return n_system + n_turns * TURN; }
+
 typedef struct conversation {
-    int32_t tokens[LONGEST], other[USER];
-    answer  answers[TURNS], fork;
+    int32_t tokens[LONGEST_MAX], other[USER];
+    answer  answers[TURNS_MAX], fork;
 } conversation;
 
-static conversation world[CONVERSATIONS];
+static conversation world[CONVERSATIONS_MAX];
 
 /* Conversations that are run without a cache (under a sanitizer only their first turn); what the others answer must be
  * the same in every way of running them. */
-static int references(void) { return getenv("HEARTH_LONG") ? CONVERSATIONS : 1; }
+static int references(void) { return getenv("HEARTH_LONG") ? n_conversations : 1; }
 
 static void make_world(const fixture *f) {
     uint64_t seed = 77, n_vocab = (uint64_t)f->model->dims->n_vocab;
     memset(world, 0, sizeof world);
-    for (int i = 0; i < SYSTEM; i++) world[0].tokens[i] = (int32_t)(test_random(&seed) % n_vocab);
-    for (int c = 0; c < CONVERSATIONS; c++) {
-        memcpy(world[c].tokens, world[0].tokens, SYSTEM * sizeof *world[c].tokens);
-        for (int turn = 0; turn < TURNS; turn++) {
-            int32_t *user = world[c].tokens + SYSTEM + turn * TURN;
+    for (int i = 0; i < n_system; i++) world[0].tokens[i] = (int32_t)(test_random(&seed) % n_vocab);
+    for (int c = 0; c < n_conversations; c++) {
+        memcpy(world[c].tokens, world[0].tokens, (size_t)n_system * sizeof *world[c].tokens);
+        for (int turn = 0; turn < n_turns; turn++) {
+            int32_t *user = world[c].tokens + n_system + turn * TURN;
             for (int i = 0; i < USER; i++) user[i] = (int32_t)(test_random(&seed) % n_vocab);
-            user[0] = (int32_t)((unsigned)(c * TURNS + turn) % n_vocab); /* no two messages begin alike */
+            user[0] = (int32_t)((unsigned)(c * n_turns + turn) % n_vocab); /* no two messages begin alike */
         }
         for (int i = 0; i < USER; i++) world[c].other[i] = (int32_t)(test_random(&seed) % n_vocab);
-        world[c].other[0] = (int32_t)((CONVERSATIONS * TURNS + c) % (int)n_vocab);
+        world[c].other[0] = (int32_t)((n_conversations * n_turns + c) % (int)n_vocab);
     }
 }
 
@@ -77,19 +81,19 @@ static answer ask_plain(engine *g, const int32_t *tokens, int n) { return ask_ma
 
 /* The beginning of a conversation; marks are the ends of its messages. */
 static answer ask(engine *g, const int32_t *tokens, int n, uint64_t seed) {
-    int32_t marks[2 * TURNS + 1];
+    int32_t marks[2 * TURNS_MAX + 1];
     size_t  n_marks = 0;
-    for (int at = SYSTEM; at < n; at += n_marks % 2 ? USER : REPLY) marks[n_marks++] = at;
+    for (int at = n_system; at < n; at += n_marks % 2 ? USER : REPLY) marks[n_marks++] = at;
     return ask_marked(g, tokens, n, seed, marks, n_marks);
 }
 
 static answer ask_turn(engine *g, int c, int turn) {
-    return ask(g, world[c].tokens, SYSTEM + turn * TURN + USER, (uint64_t)(c * TURNS + turn));
+    return ask(g, world[c].tokens, n_system + turn * TURN + USER, (uint64_t)(c * n_turns + turn));
 }
 
 static answer ask_fork(engine *g, int c) {
-    int32_t tokens[LONGEST];
-    int     n = SYSTEM + 2 * TURN;
+    int32_t tokens[LONGEST_MAX];
+    int     n = n_system + 2 * TURN;
     memcpy(tokens, world[c].tokens, (size_t)n * sizeof *tokens);
     memcpy(tokens + n, world[c].other, sizeof world[c].other);
     return ask(g, tokens, n + USER, 1000 + (uint64_t)c);
@@ -97,14 +101,14 @@ static answer ask_fork(engine *g, int c) {
 
 static void keep_answer(int c, int turn, const answer *a) {
     world[c].answers[turn] = *a;
-    memcpy(world[c].tokens + SYSTEM + turn * TURN + USER, a->tokens, REPLY * sizeof *a->tokens);
+    memcpy(world[c].tokens + n_system + turn * TURN + USER, a->tokens, REPLY * sizeof *a->tokens);
 }
 
 /* Every prompt from its first token on. */
 static void run_reference(const fixture *f) {
     engine *g = fixture_engine(
-        f, (engine_options){ .n_threads = 1, .n_ctx = LONGEST + 1, .max_seqs = 1, .no_prefix_cache = true });
-    for (int turn = 0; turn < (TEST_SANITIZED ? 1 : TURNS); turn++) {
+        f, (engine_options){ .n_threads = 1, .n_ctx = longest() + 1, .max_seqs = 1, .no_prefix_cache = true });
+    for (int turn = 0; turn < (TEST_SANITIZED ? 1 : n_turns); turn++) {
         for (int c = 0; c < references(); c++) {
             answer a = ask_turn(g, c, turn);
             assert_int_equal(a.cached, 0);
@@ -117,12 +121,12 @@ static void run_reference(const fixture *f) {
 
 /* One turn of all conversations, checked against what is known of them. */
 static void run_turn(engine *g, int turn, const char *what) {
-    for (int c = 0; c < CONVERSATIONS; c++) {
+    for (int c = 0; c < n_conversations; c++) {
         answer a = ask_turn(g, c, turn);
         if (world[c].answers[turn].n == 0) keep_answer(c, turn, &a);
         if (!answer_same(&a, &world[c].answers[turn])) fail_msg("%s: conversation %d, turn %d differs", what, c, turn);
         /* What was known: the system prompt, and in later turns all but the last token of the previous answer. */
-        int known = turn ? SYSTEM + turn * TURN - 1 : c ? SYSTEM : 0;
+        int known = turn ? n_system + turn * TURN - 1 : c ? n_system : 0;
         if (a.cached != known)
             fail_msg("%s: conversation %d, turn %d: %d tokens cached, not %d", what, c, turn, a.cached, known);
     }
@@ -133,7 +137,7 @@ static void run_forks(engine *g, const char *what) {
         answer a = ask_fork(g, c);
         if (world[c].fork.n == 0) world[c].fork = a;
         if (!answer_same(&a, &world[c].fork)) fail_msg("%s: fork %d differs", what, c);
-        if (a.cached != SYSTEM + 2 * TURN) fail_msg("%s: fork %d: %d tokens cached", what, c, a.cached);
+        if (a.cached != n_system + 2 * TURN) fail_msg("%s: fork %d: %d tokens cached", what, c, a.cached);
     }
 }
 
@@ -145,7 +149,7 @@ static engine_stats stats_of(engine *g) {
 }
 
 /* Tokens of all conversations and forks but the last one of each, whose successor nobody asked for. */
-enum { DISTINCT = SYSTEM + CONVERSATIONS * (TURNS * TURN - 1) + FORKED * (TURN - 1) };
+static int distinct(void) { return n_system + n_conversations * (n_turns * TURN - 1) + FORKED * (TURN - 1); }
 
 static void check_model(const char *name) {
     fixture f;
@@ -156,12 +160,12 @@ static void check_model(const char *name) {
     char  *dir = test_temp_dir();
 
     /* One engine with room for everything. */
-    engine_options roomy = { .n_threads = 1, .n_ctx = LONGEST + 1, .max_seqs = 2, .cache_bytes = 64u << 20 };
+    engine_options roomy = { .n_threads = 1, .n_ctx = longest() + 1, .max_seqs = 2, .cache_bytes = 64u << 20 };
     engine        *g = fixture_engine(&f, roomy);
-    for (int turn = 0; turn < TURNS; turn++) run_turn(g, turn, "roomy");
+    for (int turn = 0; turn < n_turns; turn++) run_turn(g, turn, "roomy");
     run_forks(g, "roomy");
     engine_stats st = stats_of(g);
-    assert_int_equal(st.tokens_evaluated, DISTINCT);
+    assert_int_equal(st.tokens_evaluated, distinct());
     assert_int_equal(st.to_host + st.from_host + st.from_disk + st.to_disk, 0);
     engine_free(g);
 
@@ -169,16 +173,16 @@ static void check_model(const char *name) {
     engine_options kept = roomy;
     kept.disk_cache_dir = dir;
     g = fixture_engine(&f, kept);
-    for (int turn = 0; turn < TURNS - 2; turn++) run_turn(g, turn, "before the restart");
+    for (int turn = 0; turn < n_turns - 2; turn++) run_turn(g, turn, "before the restart");
     st = stats_of(g);
     uint64_t evaluated = st.tokens_evaluated;
     assert_int_equal(st.from_disk, 0);
     engine_free(g);
     g = fixture_engine(&f, kept);
-    for (int turn = TURNS - 2; turn < TURNS; turn++) run_turn(g, turn, "after the restart");
+    for (int turn = n_turns - 2; turn < n_turns; turn++) run_turn(g, turn, "after the restart");
     run_forks(g, "after the restart");
     st = stats_of(g);
-    assert_int_equal(evaluated + st.tokens_evaluated, DISTINCT);
+    assert_int_equal(evaluated + st.tokens_evaluated, distinct());
     assert_true(st.from_disk > 0);
     engine_free(g);
 
@@ -186,13 +190,13 @@ static void check_model(const char *name) {
     engine_options tight = roomy;
     tight.late = true;
     tight.max_seqs = 1;
-    tight.cache_bytes = page * ((LONGEST + 31) / 32 + 4);
+    tight.cache_bytes = page * (size_t)((longest() + 31) / 32 + 4);
     tight.host_cache_bytes = 64u << 20;
     g = fixture_engine(&f, tight);
-    for (int turn = 0; turn < TURNS; turn++) run_turn(g, turn, "host tier");
+    for (int turn = 0; turn < n_turns; turn++) run_turn(g, turn, "host tier");
     run_forks(g, "host tier");
     st = stats_of(g);
-    assert_int_equal(st.tokens_evaluated, DISTINCT);
+    assert_int_equal(st.tokens_evaluated, distinct());
     assert_true(st.to_host > 0 && st.from_host > 0);
     assert_int_equal(st.preemptions, 0);
     engine_free(g);
@@ -202,10 +206,10 @@ static void check_model(const char *name) {
     tight.host_cache_bytes = 0;
     tight.disk_cache_dir = other;
     g = fixture_engine(&f, tight);
-    for (int turn = 0; turn < TURNS; turn++) run_turn(g, turn, "disk tier");
+    for (int turn = 0; turn < n_turns; turn++) run_turn(g, turn, "disk tier");
     run_forks(g, "disk tier");
     st = stats_of(g);
-    assert_int_equal(st.tokens_evaluated, DISTINCT);
+    assert_int_equal(st.tokens_evaluated, distinct());
     assert_true(st.from_disk > 0);
     engine_free(g);
 
@@ -239,7 +243,7 @@ static void test_long_prompt(void **state) {
     uint64_t       seed = 3;
     fixture        f;
     (void)state;
-    if (TEST_SANITIZED) return;
+    if (TEST_SANITIZED || test_small()) return;
     fixture_open(&f, "qwen3_next");
     for (int i = 0; i < PROMPT; i++) tokens[i] = (int32_t)(test_random(&seed) % (uint64_t)f.model->dims->n_vocab);
     engine *g = fixture_engine(
@@ -256,19 +260,22 @@ static void test_long_prompt(void **state) {
 /* --- requests that arrive together ---------------------------------------------------------------------------- */
 
 enum {
-    CROWD = 16,
-    BEGINNING = 800, /* what all of them share */
-    GROUP = 4,       /* every GROUP of them share SECOND more */
+    CROWD_MAX = 16,
+    BEGINNING_MAX = 800,
+    GROUP = 4, /* every GROUP of them share SECOND more */
     SECOND = 24,
-    OWN = 50, /* behind BEGINNING, SECOND included */
-    CROWD_LEN = BEGINNING + OWN,
+    OWN = 50, /* behind n_beginning, SECOND included */
+    CROWD_LEN_MAX = BEGINNING_MAX + OWN,
 };
 
+static int n_crowd = CROWD_MAX, n_beginning = BEGINNING_MAX; /* what all of them share */
+static int crowd_len(void) { return n_beginning + OWN; }
+
 typedef struct crowd {
-    int32_t       tokens[CROWD][CROWD_LEN];
-    answer        alone[CROWD], together[CROWD];
+    int32_t       tokens[CROWD_MAX][CROWD_LEN_MAX];
+    answer        alone[CROWD_MAX], together[CROWD_MAX];
     engine       *g;
-    uint64_t      ids[CROWD];
+    uint64_t      ids[CROWD_MAX];
     int           cancel_after; /* events of the first request; 0: never */
     int           seen;
     atomic_ullong first; /* its id, once it is known */
@@ -279,16 +286,16 @@ static crowd them;
 static void make_crowd(const fixture *f, bool groups) {
     uint64_t seed = 5, n_vocab = (uint64_t)f->model->dims->n_vocab;
     memset(&them, 0, sizeof them);
-    for (int c = 0; c < CROWD; c++) {
-        int from = c ? BEGINNING : 0;
+    for (int c = 0; c < n_crowd; c++) {
+        int from = c ? n_beginning : 0;
         memcpy(them.tokens[c], them.tokens[0], sizeof them.tokens[c]);
         if (groups && c % GROUP) { /* the group's first one has the second beginning */
             memcpy(them.tokens[c], them.tokens[c - c % GROUP], sizeof them.tokens[c]);
-            from = BEGINNING + SECOND;
+            from = n_beginning + SECOND;
         }
-        for (int i = from; i < CROWD_LEN; i++) them.tokens[c][i] = (int32_t)(test_random(&seed) % n_vocab);
-        them.tokens[c][BEGINNING] = groups ? c / GROUP : c; /* no two parts begin alike */
-        them.tokens[c][BEGINNING + SECOND] = c;
+        for (int i = from; i < crowd_len(); i++) them.tokens[c][i] = (int32_t)(test_random(&seed) % n_vocab);
+        them.tokens[c][n_beginning] = groups ? c / GROUP : c; /* no two parts begin alike */
+        them.tokens[c][n_beginning + SECOND] = c;
     }
 }
 
@@ -301,7 +308,7 @@ static void collect_and_cancel(void *ctx, const engine_event *ev) {
 
 static void submit_crowd(int c, answer *a) {
     engine_request r = { .tokens = them.tokens[c],
-                         .n_tokens = CROWD_LEN,
+                         .n_tokens = (size_t)crowd_len(),
                          .max_tokens = REPLY,
                          .want_logprob = true,
                          .client = (uint64_t)(c % 3),
@@ -317,11 +324,11 @@ static void submit_crowd(int c, answer *a) {
 /* One after the other; without a prefix cache, but under a sanitizer, where that would take too long. */
 static void run_alone(const fixture *f) {
     them.g = fixture_engine(f, (engine_options){ .n_threads = 1,
-                                                 .n_ctx = CROWD_LEN + REPLY + 1,
+                                                 .n_ctx = crowd_len() + REPLY + 1,
                                                  .max_seqs = 1,
                                                  .cache_bytes = 64u << 20,
                                                  .no_prefix_cache = !TEST_SANITIZED });
-    for (int c = 0; c < CROWD; c++) {
+    for (int c = 0; c < n_crowd; c++) {
         submit_crowd(c, &them.alone[c]);
         engine_wait_idle(them.g);
     }
@@ -331,17 +338,17 @@ static void run_alone(const fixture *f) {
 /* All at once. */
 static engine_stats run_together(const fixture *f, int step_tokens, int cancel_after) {
     them.g = fixture_engine(f, (engine_options){ .n_threads = 1,
-                                                 .n_ctx = CROWD_LEN + REPLY + 1,
-                                                 .max_seqs = CROWD,
+                                                 .n_ctx = crowd_len() + REPLY + 1,
+                                                 .max_seqs = n_crowd,
                                                  .step_tokens = step_tokens,
                                                  .cache_bytes = 64u << 20 });
     memset(them.together, 0, sizeof them.together);
     them.cancel_after = cancel_after;
     them.seen = 0;
-    for (int c = 0; c < CROWD; c++) submit_crowd(c, &them.together[c]);
+    for (int c = 0; c < n_crowd; c++) submit_crowd(c, &them.together[c]);
     engine_stats st = stats_of(them.g);
     engine_free(them.g);
-    for (int c = 0; c < CROWD; c++) {
+    for (int c = 0; c < n_crowd; c++) {
         const answer *a = &them.together[c];
         assert_true(a->over && !a->failed);
         if (c == 0 && a->finish == ENGINE_CANCELLED) continue;
@@ -355,16 +362,17 @@ static void check_crowd(const char *name) {
     uint64_t seed = 11;
     fixture_open(&f, name);
     for (int groups = TEST_SANITIZED; groups < 2; groups++) {
-        uint64_t distinct = BEGINNING + CROWD * (OWN + REPLY - 1) - (groups ? (CROWD - CROWD / GROUP) * SECOND : 0);
+        const uint64_t each =
+            (uint64_t)(n_beginning + n_crowd * (OWN + REPLY - 1) - (groups ? (n_crowd - n_crowd / GROUP) * SECOND : 0));
         make_crowd(&f, groups);
         run_alone(&f);
-        if (!TEST_SANITIZED) assert_int_equal(run_together(&f, 256, 0).tokens_evaluated, distinct);
-        assert_int_equal(run_together(&f, 96, 0).tokens_evaluated, distinct);
-        for (int i = 0; i < (TEST_SANITIZED ? 1 : 6); i++) {
+        if (!TEST_SANITIZED) assert_int_equal(run_together(&f, 256, 0).tokens_evaluated, each);
+        assert_int_equal(run_together(&f, 96, 0).tokens_evaluated, each);
+        for (int i = 0; i < (TEST_SANITIZED || test_small() ? 1 : 6); i++) {
             engine_stats st = run_together(&f, 64, 1 + (int)(test_random(&seed) % 16));
-            if (st.tokens_evaluated > distinct)
+            if (st.tokens_evaluated > each)
                 fail_msg("%s: %llu tokens evaluated, %llu are distinct", name, (unsigned long long)st.tokens_evaluated,
-                         (unsigned long long)distinct);
+                         (unsigned long long)each);
         }
     }
     fixture_close(&f);
@@ -388,6 +396,17 @@ static void test_together_latent(void **state) {
 }
 
 int main(void) {
+    if (test_small()) {
+        n_system = 200;
+        n_conversations = FORKED;
+        n_turns = 3;
+        n_crowd = 8;
+        n_beginning = 300; /* more than a step's, so that all are there before it has been evaluated */
+        print_message(
+            "small: %d conversations of %d turns behind %d tokens, crowds of %d; not a prompt of 8400 tokens\n",
+            n_conversations, n_turns, n_system, n_crowd);
+    }
+    test_filter();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_transformer),     cmocka_unit_test(test_sliding_window),
         cmocka_unit_test(test_hybrid),          cmocka_unit_test(test_latent),

@@ -56,6 +56,8 @@ uint64_t test_random(uint64_t *state) {
     return z ^ z >> 31;
 }
 
+bool test_small(void) { return getenv("HEARTH_TEST_SMALL") != NULL; }
+
 void test_filter(void) {
     const char *filter = getenv("HEARTH_TEST_FILTER");
     if (filter) cmocka_set_test_filter(filter);

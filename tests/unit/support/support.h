@@ -43,4 +43,7 @@ void test_filter(void);
 /* splitmix64: the same numbers on every machine. */
 uint64_t test_random(uint64_t *state);
 
+/* HEARTH_TEST_SMALL: a test that would take hours on a device in software leaves something out, and says what. */
+bool test_small(void);
+
 #endif
