@@ -47,15 +47,6 @@ uint64_t device_memory_beside(const device_memory *m) {
     return device_memory_sum(&others);
 }
 
-const char *device_memory_most(const device_memory *m) {
-    const device_bytes *most = NULL;
-    for (size_t i = 0; i < m->n; i++) {
-        const device_bytes *d = &m->on[i];
-        if (d->bytes && strcmp(d->device, NEED_CPU) != 0 && (!most || d->bytes > most->bytes)) most = d;
-    }
-    return most ? most->device : NEED_CPU;
-}
-
 bool device_memory_add(device_memory *m, const char *device, uint64_t bytes) {
     device_bytes *d = entry(m, device);
     if (d) d->bytes = plus(d->bytes, bytes);

@@ -31,7 +31,6 @@ const device_bytes *device_memory_find(const device_memory *m, const char *devic
 uint64_t            device_memory_on(const device_memory *m, const char *device); /* 0 where there is no entry */
 uint64_t            device_memory_sum(const device_memory *m);
 uint64_t            device_memory_beside(const device_memory *m); /* on all devices but the machine's own memory */
-const char         *device_memory_most(const device_memory *m);   /* the device with most of that, else NEED_CPU */
 
 /* Sums stop at the largest number. False, and nothing is changed: there are NEED_MAX_DEVICES others, or the name is
  * not one (letters, digits and ":._-", up to 63 of them). */

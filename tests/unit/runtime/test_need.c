@@ -272,13 +272,6 @@ static void test_device_memory(void **state) {
     assert_true(device_memory_sum(&m) == UINT64_MAX);
     assert_true(device_memory_beside(&m) == UINT64_MAX);
     assert_true(device_memory_set(&m, "cuda:0", 4) && device_memory_sum(&m) == 15 && device_memory_beside(&m) == 4);
-    assert_string_equal(device_memory_most(&m), "cuda:0");
-    assert_true(device_memory_set(&m, "cuda:1", 5));
-    assert_string_equal(device_memory_most(&m), "cuda:1");
-    m.n = 2;
-    assert_true(device_memory_set(&m, "cuda:0", 0));
-    assert_string_equal(device_memory_most(&m), NEED_CPU);
-    assert_true(device_memory_set(&m, "cuda:0", 4));
     memset(name, 'x', sizeof name);
     name[64] = '\0';
     assert_false(device_memory_add(&m, name, 1));
