@@ -8,7 +8,7 @@
 
 extern const nn_backend backend_cpu;    /* kernels over a pool of threads */
 extern const nn_backend backend_cuda;   /* CUDA devices, where nvcc was there to build it (HEARTH_CUDA) */
-extern const nn_backend backend_pair;  /* a model on the CPU and one more device (backend/pair/pair.h) */
+extern const nn_backend backend_pair;   /* a model on the CPU and one more device (backend/pair/pair.h) */
 extern const nn_backend backend_scalar; /* the reference: plain C, double accumulation, one thread, f32 state */
 
 /* All devices of this build's backends, the preferred one first. Returns how many were written. */

@@ -69,8 +69,8 @@ void cuda_stream_free(cuda_stream s);
 int  cuda_event_open(cuda_event *out, err *e); /* who waits for it sleeps */
 void cuda_event_free(cuda_event v);
 int  cuda_event_record(cuda_event v, cuda_stream s, err *e);
-int  cuda_event_wait(cuda_event v, err *e); /* and the errors of kernels until now */
-bool cuda_event_over(cuda_event v);         /* it has happened; an error says nothing here */
+int  cuda_event_wait(cuda_event v, err *e);                   /* and the errors of kernels until now */
+bool cuda_event_over(cuda_event v);                           /* it has happened; an error says nothing here */
 int  cuda_stream_behind(cuda_stream s, cuda_event v, err *e); /* what follows in the stream waits for it */
 
 /* Between the two calls launches in the stream are recorded and nothing runs. */
