@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LAUNCHES = 64, PAGES_KEPT = 32768 };
+enum { LAUNCHES = 4096, PAGES_KEPT = 32768 };
 
 static struct {
     uint32_t         launch, first_launch; /* the last one; the first that counts */
