@@ -85,7 +85,7 @@ int nn_divide_layers(const nn_tape *t, int n, uint8_t *side, err *e) {
 
 /* --- experts ------------------------------------------------------------------------------------------------------- */
 
-/* The ops behind a choice of experts, from the first product to the sum; false: there are no more. */
+/* The ops behind a choice of experts, from the first product to the sum; false: that was the last one. */
 static bool next_mixture(const nn_tape *t, int from, span *out) {
     out->first = from;
     while (out->first < t->n_ops && t->ops[out->first].kind != NN_OP_EXPERTS) out->first++;

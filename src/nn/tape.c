@@ -744,3 +744,15 @@ const nn_vec *nn_join_vecs(nn_tape *t, const nn_vec *a, const nn_vec *b) {
     *v = (nn_vec){ a->name, a->n + b->n, data };
     return v;
 }
+
+const nn_mat *nn_op_weights(const nn_op *op) {
+    switch (op->kind) {
+    case NN_OP_EMBED:
+    case NN_OP_EMBED_POS:
+    case NN_OP_EMBED_SEG: return op->u.embed.table;
+    case NN_OP_LINEAR:
+    case NN_OP_HEAD_LINEAR:
+    case NN_OP_EXPERTS: return op->u.linear.w;
+    default: return NULL;
+    }
+}

@@ -161,8 +161,9 @@ struct nn_tape {
     bool            failed;
 };
 
-int         nn_tape_open(nn_tape **out, arena *mem, const nn_state *state, int n_layer, err *e);
-const char *nn_op_name(nn_op_kind kind);
+int           nn_tape_open(nn_tape **out, arena *mem, const nn_state *state, int n_layer, err *e);
+const char   *nn_op_name(nn_op_kind kind);
+const nn_mat *nn_op_weights(const nn_op *op); /* the matrices that an op reads; NULL: none */
 /* Adds what a head reads that goes on from inner states: for each of these layers, in rising order, its input times a
  * matrix, added up to output rows. Fails by name where the inputs of layers are not one stream of sums. */
 int nn_tape_tap(nn_tape *t, const int *layers, const nn_linear *w, int n, err *e);

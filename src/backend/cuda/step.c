@@ -225,9 +225,9 @@ static int begin(cuda_exec *x, const nn_batch *b, err *e) {
 
 /* The executor's own ops; what goes together does so up to one that is somebody else's. */
 static int run(cuda_exec *x, int first_op, int end_op, err *e) {
-    for (int i = first_op, n; i < end_op; i += n) {
-        int end = i;
-        while (end < end_op && nn_exec_runs(&x->x.options, end)) end++;
+    for (int i = first_op, end = first_op, n; i < end_op; i += n) {
+        if (end < i) end = i;
+        while (end < end_op && nn_exec_runs(&x->x.options, end)) end++; /* goes on from where it stopped */
         n = end > i ? cuda_run_ops(x, i, end, e) : 1;
         if (n < 0) return n;
     }

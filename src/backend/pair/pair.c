@@ -18,24 +18,12 @@ static void pair_free(nn_exec *base) {
 
 /* --- what it takes ------------------------------------------------------------------------------------------------- */
 
-static const nn_mat *weights_of(const nn_op *op) {
-    switch (op->kind) {
-    case NN_OP_EMBED:
-    case NN_OP_EMBED_POS:
-    case NN_OP_EMBED_SEG: return op->u.embed.table;
-    case NN_OP_LINEAR:
-    case NN_OP_HEAD_LINEAR:
-    case NN_OP_EXPERTS: return op->u.linear.w;
-    default: return NULL;
-    }
-}
-
 /* Weights that the CPU reads in the file. */
 static size_t mapped_bytes(const pair_exec *x) {
     const nn_tape *t = x->x.model->tape;
     size_t         sum = 0;
     for (int i = 0; i < t->n_ops; i++) {
-        const nn_mat *m = x->ops[PAIR_CPU][i] ? weights_of(&t->ops[i]) : NULL;
+        const nn_mat *m = x->ops[PAIR_CPU][i] ? nn_op_weights(&t->ops[i]) : NULL;
         if (m) sum += (size_t)(m->rows * num_max(m->n_stack, 1)) * (m->at[0].row_bytes + m->at[0].scale_row_bytes);
     }
     return sum;

@@ -65,24 +65,11 @@ static bool alloc_layer(scalar_exec *x, int i) {
            alloc_floats(&y->fixed, (size_t)l->n_slots, y->fixed_floats, 1);
 }
 
-/* The matrices that an op reads; NULL: none. */
-static const nn_mat *weights_of(const nn_op *op) {
-    switch (op->kind) {
-    case NN_OP_EMBED:
-    case NN_OP_EMBED_POS:
-    case NN_OP_EMBED_SEG: return op->u.embed.table;
-    case NN_OP_LINEAR:
-    case NN_OP_HEAD_LINEAR:
-    case NN_OP_EXPERTS: return op->u.linear.w;
-    default: return NULL;
-    }
-}
-
 /* The widest matrix row that any op reads; refuses what the codecs cannot read. */
 static int look_at_weights(const nn_tape *t, int64_t *widest, err *e) {
     *widest = 1;
     for (int i = 0; i < t->n_ops; i++) {
-        const nn_mat *m = weights_of(&t->ops[i]);
+        const nn_mat *m = nn_op_weights(&t->ops[i]);
         if (!m) continue;
         *widest = num_max(*widest, m->cols);
         for (int k = 0; k < (m->n_stack ? m->n_stack : 1); k++) {
