@@ -168,7 +168,9 @@ static int open_divided(runtime **out, const runtime_options *o, err *e) {
     other.engine.cache_room = 0;
     for (rc = ERR_NOMEM; more && rc == ERR_NOMEM; more = need_smaller(&n, n.device)) {
         rc = open_once(out, &other, e);
-        if (rc == 0) log_warn("runtime", "there is no room for all of the model: it is on %s", n.device);
+        if (rc == 0)
+            log_warn("runtime", "the GPU is too small for the whole model, or others use its memory; it is on %s",
+                     n.device);
     }
     return rc;
 }

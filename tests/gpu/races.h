@@ -15,7 +15,7 @@
  * reads it must be behind both of them all the same.
  *
  * Four accesses are remembered per word, so of many readers some are forgotten: a report is always two accesses without
- * order, but silence is no proof.
+ * order, but silence proves nothing.
  *
  *   races.c        clusters, barriers of run.c, which instructions are looked at
  *   race_access.c  loads, stores, atomics, matrices: what they touch

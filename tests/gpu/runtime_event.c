@@ -21,7 +21,7 @@ void soft_event_happens(cudaEvent_t v, uint64_t record) {
 }
 
 /* A later record stands behind the earlier ones only in their own stream: who waits for one of them is told of the last, which
- * is no sooner. */
+ * happens later. */
 bool soft_event_happened(cudaEvent_t v, uint64_t record, cudaStream_t *stream, uint64_t *number) {
     *stream = v->stream;
     *number = v->number;
