@@ -284,7 +284,7 @@ bool need_smaller(const need *n, char device[64]) {
         experts = n->n_mixtures > 0;
         k = experts ? n->n_mixtures : n->n_layer;
     }
-    int less = k * 3 / 4;
+    int less = experts ? k / 2 : k * 3 / 4; /* the host waits for a few attempts, not for many */
     if (experts && k == 0) {
         experts = false;
         less = n->n_layer / 2;

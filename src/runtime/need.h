@@ -70,7 +70,7 @@ bool need_may_leave(const char *device, int code); /* after this error of openin
 int need_suits(const char *device, const nn_model *m, bool eyes, bool adapters, err *e);
 
 /* Where it had no room although it should have had, because others use the memory: where less of it is on the GPU. False:
- * nothing would be left there. */
+ * nothing would be left there, which is so after 16 times at the latest. */
 bool need_smaller(const need *n, char device[64]);
 
 /* Whether it fits into the machine (available, 0: not known) and on the device that computes. */

@@ -257,7 +257,7 @@ static void load_failed(model *m, const err *why) {
 
 /* How often a worker may say while it loads that the model will be somewhere else: a GPU that others use takes a smaller part
  * of it each time, then none. */
-enum { MOST_MOVES = 16 };
+enum { MOST_MOVES = 20 };
 
 static int take_need(model *m, const wire_frame *f, err *e) {
     need          n;

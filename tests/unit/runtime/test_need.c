@@ -288,6 +288,26 @@ static void test_device_memory(void **state) {
     assert_true(device_memory_add(&m, "d:9", 1) && m.n == NEED_MAX_DEVICES);
 }
 
+/* Less and less of a model, and then nothing: the host counts how often a worker asks for another place. */
+static void test_smaller(void **state) {
+    (void)state;
+    for (int layers = 1; layers <= 256; layers++) {
+        for (int mixtures = 0; mixtures <= layers; mixtures += layers) {
+            need n = {
+                .device = "cuda:0", .memory = "cuda:0", .device_limit = 1, .n_layer = layers, .n_mixtures = mixtures
+            };
+            int times = 0;
+            while (need_smaller(&n, n.device)) {
+                if (++times > 16) fail_msg("%d layers, %d with experts: still %s", layers, mixtures, n.device);
+                assert_memory_equal(n.device, "cuda:0/", 7);
+            }
+            if (layers >= 2 && times == 0) fail_msg("%d layers: nothing smaller", layers);
+        }
+    }
+    need cpu = { .device = NEED_CPU, .memory = NEED_CPU, .n_layer = 8 };
+    assert_false(need_smaller(&cpu, cpu.device));
+}
+
 /* Where a device is named, or none is there, nothing is left; a device that is too small says what would fit. */
 static void test_device(void **state) {
     engine_options o = { .device = NEED_CPU };
@@ -356,7 +376,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_as_opened), cmocka_unit_test(test_by_hand),  cmocka_unit_test(test_own_context),
         cmocka_unit_test(test_resident),       cmocka_unit_test(test_mistakes), cmocka_unit_test(test_available),
-        cmocka_unit_test(test_device_memory),  cmocka_unit_test(test_device),   cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_device_memory),  cmocka_unit_test(test_device),   cmocka_unit_test(test_smaller),
+        cmocka_unit_test(test_budget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
