@@ -152,11 +152,13 @@ typedef struct gpu_launch {
     unsigned          grid[3], block[3], cluster;
     size_t            smem;   /* dynamic */
     const void       *params; /* params_bytes */
+    int               device;
 } gpu_launch;
 
 /* Memory that kernels may touch: looked up for every address. Both may be called while a kernel runs. */
 void gpu_memory_add(void *at, size_t bytes);
 void gpu_memory_remove(void *at);
+void gpu_memory_of(void *at, int device); /* what was added there is for kernels of this device alone */
 
 /* Runs it to its end. ERR_LOST: the kernel did what a device would fault for; the sentence says what, in which line. */
 int gpu_run(const gpu_chip *chip, const gpu_launch *l, err *e);

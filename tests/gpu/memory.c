@@ -13,7 +13,10 @@
 
 typedef struct region {
     uintptr_t from, to;
+    int       device; /* EVERY: any */
 } region;
+
+enum { EVERY = -1 };
 
 static struct {
     pthread_mutex_t  lock; /* guards regions, n, cap */
@@ -47,7 +50,7 @@ void gpu_memory_add(void *at, size_t bytes) {
     }
     const size_t p = region_at((uintptr_t)at);
     memmove(memory.regions + p + 1, memory.regions + p, (memory.n - p) * sizeof *memory.regions);
-    memory.regions[p] = (region){ (uintptr_t)at, (uintptr_t)at + bytes };
+    memory.regions[p] = (region){ (uintptr_t)at, (uintptr_t)at + bytes, EVERY };
     memory.n++;
     memory.version++;
     pthread_mutex_unlock(&memory.lock);
@@ -64,15 +67,24 @@ void gpu_memory_remove(void *at) {
     pthread_mutex_unlock(&memory.lock);
 }
 
+void gpu_memory_of(void *at, int device) {
+    pthread_mutex_lock(&memory.lock);
+    const size_t p = region_at((uintptr_t)at);
+    if (p < memory.n && memory.regions[p].from == (uintptr_t)at) memory.regions[p].device = device;
+    pthread_mutex_unlock(&memory.lock);
+}
+
 /* Whether [at, at + bytes) lies in [from, to); an address may be the last there is. */
 static bool lies_in(uint64_t at, size_t bytes, uint64_t from, uint64_t to) {
     return at >= from && at <= to && bytes <= to - at;
 }
 
-static bool look_up(known_region *k, uintptr_t at, size_t bytes) {
+static bool look_up(known_region *k, uintptr_t at, size_t bytes, int device) {
     pthread_mutex_lock(&memory.lock);
-    const size_t p = region_at(at);
-    const bool   found = p < memory.n && lies_in(at, bytes, memory.regions[p].from, memory.regions[p].to);
+    const size_t  p = region_at(at);
+    const region *r = &memory.regions[p];
+    const bool    found =
+        p < memory.n && lies_in(at, bytes, r->from, r->to) && (r->device == EVERY || r->device == device);
     if (found) *k = (known_region){ memory.regions[p].from, memory.regions[p].to, memory.version };
     pthread_mutex_unlock(&memory.lock);
     return found;
@@ -81,9 +93,9 @@ static bool look_up(known_region *k, uintptr_t at, size_t bytes) {
 const known_region *memory_region(warp_state *s, const insn *i, uint64_t at, size_t bytes) {
     known_region *k = &s->known[i->line % KNOWN_REGIONS];
     if (lies_in(at, bytes, k->from, k->to) && k->version == memory.version) return k;
-    if (look_up(k, (uintptr_t)at, bytes)) return k;
     const gpu_launch *l = s->block->cluster->grid->launch; /* parameters have addresses, too */
-    const uintptr_t   params = (uintptr_t)l->params;
+    if (look_up(k, (uintptr_t)at, bytes, l->device)) return k;
+    const uintptr_t params = (uintptr_t)l->params;
     if (!lies_in(at, bytes, params, params + l->kernel->shape.params_bytes)) return NULL;
     *k = (known_region){ params, params + l->kernel->shape.params_bytes, memory.version };
     return k;

@@ -18,7 +18,7 @@
  * a second without demand everything is done, since a device goes on by itself; HEARTH_GPU_PACE=late: never by itself;
  * early: as soon as it is there.
  *
- * Environment: HEARTH_GPU=90|80|86|89|none, HEARTH_GPU_BYTES=<memory of the device>, HEARTH_GPU_PACE=late|early,
+ * Environment: HEARTH_GPU=90|80|86|89|none, HEARTH_GPU_BYTES=<memory of the device>, HEARTH_GPU_COUNT=<how many>, HEARTH_GPU_PACE=late|early,
  * HEARTH_GPU_REPORT=1 for counts at the end of the program, HEARTH_GPU_RACES=1|2 (races.h). CUDA_VISIBLE_DEVICES hides
  * the device when it is empty or -1.
  *
@@ -36,10 +36,13 @@
 
 /* ---- the device (runtime_device.c) ---- */
 
-/* NULL where there is none. */
+enum { SOFT_DEVICES = 8 };
+
+/* There may be several, all alike. NULL where there is none. */
 const gpu_chip *soft_chip(void);
-size_t          soft_bytes(void); /* its memory */
-size_t          soft_taken(void); /* what other programs have of it */
+int             soft_current(void); /* the one that this thread uses */
+size_t          soft_bytes(void);   /* the memory of each */
+size_t          soft_taken(void);   /* what other programs have of it */
 /* Makes rc what cudaGetLastError tells this thread where it is an error; returns it. */
 cudaError_t soft_told(cudaError_t rc);
 /* The device can be asked: it is there, and this process did not inherit it from another. */
@@ -55,8 +58,8 @@ typedef struct CUkern_st {
     soft_fat         *fat;
     const gpu_kernel *kernel; /* NULL until it was read */
     gpu_shape         shape;
-    int               code;        /* 80: what its text was made for */
-    _Atomic size_t    dynamic_max; /* shared memory that a launch may ask for */
+    int               code;                      /* 80: what its text was made for */
+    _Atomic size_t    dynamic_max[SOFT_DEVICES]; /* shared memory that a launch may ask for, device by device */
     _Atomic uint64_t  launches, instructions, ns;
 } soft_function;
 
@@ -108,6 +111,7 @@ void soft_work_free(soft_work *w);
 
 struct CUstream_st {
     struct CUstream_st *next;
+    int                 device;
     bool                alive, blocking;
     soft_work          *first, *last;
     uint64_t   queued, done, wanted; /* numbers of work: the last there, the last done, how far somebody waits */
@@ -122,6 +126,7 @@ cudaError_t soft_enter(void);
 /* Puts w at the end of the stream, or of what is recorded of it; takes w, also where it fails. */
 cudaError_t soft_queue(cudaStream_t s, soft_work *w);
 bool        soft_recorded(cudaStream_t s);
+bool        soft_is_of(cudaStream_t s, int device); /* whether it belongs to it; the default stream belongs to all */
 /* An error where this thread records a stream: the call waits or may wait. */
 cudaError_t soft_not_recording(void);
 /* Until all that is in the stream now, or in all streams, is done. */

@@ -20,10 +20,12 @@ static struct {
     pthread_once_t  once;
     const gpu_chip *chip;
     size_t          bytes, taken;
+    int             count;
     bool            copied; /* this process is the copy of one that asked */
 } device = { .once = PTHREAD_ONCE_INIT };
 
 static _Thread_local cudaError_t last_error;
+static _Thread_local int         current;
 
 /* ---- the report ---- */
 
@@ -66,12 +68,12 @@ static void report(void) {
 
 /* ---- which ---- */
 
-/* A server hands no variables of tests on to its workers, but this one: CUDA_DEVICE_ORDER=soft:CHIP:BYTES:TAKEN. */
+/* A server hands no variables of tests on to its workers, but this one: CUDA_DEVICE_ORDER=soft:CHIP:BYTES:TAKEN:COUNT. */
 static int handed_on(int arch) {
     const char        *order = getenv("CUDA_DEVICE_ORDER");
     int                chip;
     unsigned long long bytes, taken = 0;
-    if (!order || sscanf(order, "soft:%d:%llu:%llu", &chip, &bytes, &taken) < 2) return arch;
+    if (!order || sscanf(order, "soft:%d:%llu:%llu:%d", &chip, &bytes, &taken, &device.count) < 2) return arch;
     device.bytes = (size_t)bytes;
     device.taken = (size_t)(taken < bytes ? taken : bytes);
     return chip;
@@ -81,16 +83,21 @@ static void forked(void) { device.copied = true; }
 
 static void choose(void) {
     const char *which = getenv("HEARTH_GPU"), *bytes = getenv("HEARTH_GPU_BYTES");
-    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES"), *count = getenv("HEARTH_GPU_COUNT");
     const bool  hidden = visible && (!visible[0] || strcmp(visible, "-1") == 0);
     (void)pthread_atfork(NULL, NULL, forked);
     device.bytes = bytes ? (size_t)strtoull(bytes, NULL, 10) : (size_t)8 << 30;
+    device.count = count ? atoi(count) : 1;
     const int arch = handed_on(which && which[0] ? atoi(which) : 90);
     for (size_t i = 0; i < sizeof chips / sizeof chips[0] && !hidden; i++) {
         if (chips[i].arch == arch) device.chip = &chips[i];
     }
     if (!device.chip && !hidden && strcmp(which, "none") != 0)
         fprintf(stderr, "software GPU: HEARTH_GPU=%s is none of 90, 80, 86, 89 and none\n", which);
+    if (device.count < 1 || device.count > SOFT_DEVICES) {
+        fprintf(stderr, "software GPU: there are 1 to %d, not %d\n", SOFT_DEVICES, device.count);
+        device.count = 1;
+    }
     if (getenv("HEARTH_GPU_REPORT")) (void)atexit(report);
 }
 
@@ -98,6 +105,8 @@ const gpu_chip *soft_chip(void) {
     (void)pthread_once(&device.once, choose);
     return device.chip;
 }
+
+int soft_current(void) { return current; }
 
 size_t soft_bytes(void) { return device.bytes; }
 
@@ -112,7 +121,7 @@ cudaError_t soft_there(void) {
 /* ---- errors ---- */
 
 cudaError_t soft_told(cudaError_t rc) {
-    if (rc != cudaSuccess && rc != cudaErrorNotReady) last_error = rc;
+    if (rc != cudaSuccess) last_error = rc; /* "not ready", too: versions of the runtime differ there */
     return rc;
 }
 
@@ -173,7 +182,7 @@ const char *cudaGetErrorString(cudaError_t rc) {
 
 cudaError_t cudaGetDeviceCount(int *count) {
     cudaError_t rc = count ? soft_there() : cudaErrorInvalidValue;
-    if (count) *count = rc == cudaSuccess;
+    if (count) *count = rc == cudaSuccess ? device.count : 0;
     return soft_told(rc);
 }
 
@@ -189,16 +198,17 @@ cudaError_t cudaRuntimeGetVersion(int *version) {
 
 static cudaError_t numbered(int number) {
     cudaError_t rc = soft_there();
-    return rc == cudaSuccess && number != 0 ? cudaErrorInvalidDevice : rc;
+    return rc == cudaSuccess && (number < 0 || number >= device.count) ? cudaErrorInvalidDevice : rc;
 }
 
 cudaError_t cudaSetDevice(int number) {
     cudaError_t rc = numbered(number);
+    if (rc == cudaSuccess) current = number;
     return soft_told(rc == cudaSuccess ? soft_enter() : rc);
 }
 
 cudaError_t cudaGetDevice(int *number) {
-    *number = 0;
+    *number = current;
     return soft_told(soft_there());
 }
 

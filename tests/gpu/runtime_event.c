@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 struct CUevent_st {
+    int          device;
     bool         alive, timed;
     bool         captured;           /* its last record is part of a graph, which nobody can wait for */
     uint64_t     recorded, happened; /* how many records; which of them was last done */
@@ -36,6 +37,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags) {
     if (rc == cudaSuccess && !(*out = calloc(1, sizeof **out))) rc = cudaErrorMemoryAllocation;
     if (rc != cudaSuccess) return soft_told(rc);
     (*out)->alive = true;
+    (*out)->device = soft_current();
     (*out)->timed = !(flags & cudaEventDisableTiming);
     return cudaSuccess;
 }
@@ -57,7 +59,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t v) {
 /* Recorded in a stream that is captured, an event stands for an order inside the graph, which a chain has anyway. */
 cudaError_t cudaEventRecord(cudaEvent_t v, cudaStream_t handle) {
     cudaError_t rc = usable(v);
-    soft_work  *w = rc == cudaSuccess ? soft_work_new(WORK_EVENT, 0) : NULL;
+    if (rc == cudaSuccess && !soft_is_of(handle, v->device)) rc = cudaErrorInvalidResourceHandle;
+    soft_work *w = rc == cudaSuccess ? soft_work_new(WORK_EVENT, 0) : NULL;
     if (rc == cudaSuccess && !w) rc = cudaErrorMemoryAllocation;
     if (rc != cudaSuccess) return soft_told(rc);
     soft_lock();

@@ -44,7 +44,7 @@ static cudaError_t check_wish(const soft_function *f, const launch_wish *w) {
     if (!threads || b.x > THREADS_MAX || b.y > THREADS_MAX || b.z > THREADS_Z_MAX || threads > THREADS_MAX)
         return cudaErrorInvalidConfiguration;
     if (f->shape.threads_max && threads > (uint64_t)f->shape.threads_max) return cudaErrorLaunchOutOfResources;
-    if (w->smem > atomic_load(&f->dynamic_max)) return cudaErrorInvalidValue;
+    if (w->smem > atomic_load(&f->dynamic_max[soft_current()])) return cudaErrorInvalidValue;
     if (w->cluster <= 1) return cudaSuccess;
     if (soft_chip()->arch < 90 || f->code < 90) return cudaErrorNotSupported;
     return w->cluster > CLUSTER_MAX || g.x % w->cluster ? cudaErrorInvalidClusterSize : cudaSuccess;
@@ -54,6 +54,7 @@ static cudaError_t launch(soft_function *f, const launch_wish *w, void **args) {
     cudaError_t rc = soft_enter();
     if (rc == cudaSuccess) rc = soft_function_read(f);
     if (rc == cudaSuccess) rc = check_wish(f, w);
+    if (rc == cudaSuccess && !soft_is_of(w->stream, soft_current())) rc = cudaErrorInvalidResourceHandle;
     if (rc != cudaSuccess) return rc;
     const gpu_shape *s = &f->shape;
     soft_work       *k = soft_work_new(WORK_KERNEL, s->params_bytes);
@@ -67,7 +68,8 @@ static cudaError_t launch(soft_function *f, const launch_wish *w, void **args) {
                                 .block = { w->block.x, w->block.y, w->block.z },
                                 .cluster = w->cluster > 1 ? w->cluster : 1,
                                 .smem = w->smem,
-                                .params = k->held };
+                                .params = k->held,
+                                .device = soft_current() };
     return soft_queue(w->stream, k);
 }
 
@@ -133,7 +135,7 @@ cudaError_t cudaFuncSetAttribute(const void *host, enum cudaFuncAttribute attrib
     case cudaFuncAttributeMaxDynamicSharedMemorySize:
         if (value < 0 || (size_t)value + f->shape.static_smem > soft_chip()->smem_block)
             return soft_told(cudaErrorInvalidValue);
-        atomic_store(&f->dynamic_max, (size_t)value);
+        atomic_store(&f->dynamic_max[soft_current()], (size_t)value);
         return cudaSuccess;
     case cudaFuncAttributePreferredSharedMemoryCarveout:
         return soft_told(value >= -1 && value <= 100 ? cudaSuccess : cudaErrorInvalidValue);
@@ -148,7 +150,7 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *ho
     memset(out, 0, sizeof *out);
     out->sharedSizeBytes = f->shape.static_smem;
     out->maxThreadsPerBlock = f->shape.threads_max ? f->shape.threads_max : THREADS_MAX;
-    out->maxDynamicSharedSizeBytes = (int)atomic_load(&f->dynamic_max);
+    out->maxDynamicSharedSizeBytes = (int)atomic_load(&f->dynamic_max[soft_current()]);
     out->ptxVersion = out->binaryVersion = f->code;
     out->numRegs = 65536 / out->maxThreadsPerBlock < 255 ? 65536 / out->maxThreadsPerBlock : 255;
     return cudaSuccess;

@@ -23,20 +23,21 @@ typedef struct memory_range {
     uint8_t *at;
     size_t   bytes, mapped; /* mapped: from the first guard to the end of the second */
     bool     pinned;
+    int      device;
 } memory_range;
 
 static struct {
     pthread_mutex_t lock;
     memory_range   *all;
     size_t          n, cap;
-    size_t          used; /* on the device */
+    size_t          used[SOFT_DEVICES]; /* on each device */
 } memory = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* ---- allocations ---- */
 
 static bool map_range(memory_range *r, size_t bytes, bool pinned) {
     const size_t inner = (bytes + ALIGN + PAGE - 1) / PAGE * PAGE;
-    *r = (memory_range){ .bytes = bytes, .mapped = inner + 2 * GUARD, .pinned = pinned };
+    *r = (memory_range){ .bytes = bytes, .mapped = inner + 2 * GUARD, .pinned = pinned, .device = soft_current() };
     uint8_t *map = mmap(NULL, r->mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED) return false;
     if (mprotect(map + GUARD, inner, PROT_READ | PROT_WRITE) != 0) {
@@ -69,8 +70,9 @@ static cudaError_t allocate(void **out, size_t bytes, bool pinned) {
     if (out) *out = NULL;
     if (rc != cudaSuccess || bytes == 0) return rc;
     pthread_mutex_lock(&memory.lock);
-    bool room = pinned || bytes <= soft_bytes() - soft_taken() - memory.used;
-    if (room && !pinned) memory.used += bytes;
+    size_t *used = &memory.used[soft_current()];
+    bool    room = pinned || bytes <= soft_bytes() - soft_taken() - *used;
+    if (room && !pinned) *used += bytes;
     pthread_mutex_unlock(&memory.lock);
     if (!room) return cudaErrorMemoryAllocation;
     bool ok = map_range(&r, bytes, pinned);
@@ -79,10 +81,11 @@ static cudaError_t allocate(void **out, size_t bytes, bool pinned) {
         unmap_range(&r);
         ok = false;
     }
-    if (!ok && !pinned) memory.used -= bytes;
+    if (!ok && !pinned) *used -= bytes;
     pthread_mutex_unlock(&memory.lock);
     if (!ok) return cudaErrorMemoryAllocation;
     gpu_memory_add(r.at, bytes);
+    if (!pinned) gpu_memory_of(r.at, r.device);
     *out = r.at;
     return cudaSuccess;
 }
@@ -100,7 +103,7 @@ static cudaError_t release(void *at, bool pinned) {
         if (memory.all[i].at != at || memory.all[i].pinned != pinned) continue;
         r = memory.all[i];
         memory.all[i] = memory.all[--memory.n];
-        if (!pinned) memory.used -= r.bytes;
+        if (!pinned) memory.used[r.device] -= r.bytes;
     }
     pthread_mutex_unlock(&memory.lock);
     if (!r.at) return cudaErrorInvalidValue;
@@ -122,7 +125,7 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
     if (rc != cudaSuccess) return soft_told(rc);
     pthread_mutex_lock(&memory.lock);
     *total = soft_bytes();
-    *free_bytes = *total - soft_taken() - memory.used;
+    *free_bytes = *total - soft_taken() - memory.used[soft_current()];
     pthread_mutex_unlock(&memory.lock);
     return cudaSuccess;
 }

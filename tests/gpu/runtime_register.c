@@ -130,7 +130,8 @@ cudaError_t soft_function_read(soft_function *f) {
         else
             gpu_kernel_shape(f->kernel, &f->shape);
         f->code = f->fat->code;
-        if (f->shape.static_smem < 48 * 1024) atomic_store(&f->dynamic_max, 48 * 1024 - f->shape.static_smem);
+        for (int i = 0; i < SOFT_DEVICES && f->shape.static_smem < 48 * 1024; i++)
+            atomic_store(&f->dynamic_max[i], 48 * 1024 - f->shape.static_smem);
     }
     pthread_mutex_unlock(&known.lock);
     return rc;

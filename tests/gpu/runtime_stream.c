@@ -360,6 +360,14 @@ cudaError_t soft_wait_all(void) {
     return rc;
 }
 
+bool soft_is_of(cudaStream_t handle, int device) {
+    soft_lock();
+    cudaStream_t s = soft_stream_of(handle);
+    bool         is = !s || s == &null_stream || s->device == device; /* what is no stream is told elsewhere */
+    soft_unlock();
+    return is;
+}
+
 bool soft_recorded(cudaStream_t handle) {
     soft_lock();
     cudaStream_t s = soft_stream_of(handle);
@@ -390,6 +398,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags) {
     if (rc == cudaSuccess && !s) rc = cudaErrorMemoryAllocation;
     if (rc != cudaSuccess) return soft_told(rc);
     s->alive = true;
+    s->device = soft_current();
     s->blocking = !(flags & cudaStreamNonBlocking);
     soft_lock();
     s->next = null_stream.next;

@@ -178,17 +178,24 @@ void cuda_event_free(cuda_event v) {
 int cuda_event_record(cuda_event v, cuda_stream s, err *e) {
     return cuda_error(e, cudaEventRecord(v, s), "noting an event");
 }
+/* An event that has not happened is not an error of a later call; runtimes differ in whether they remember it as one. */
+static cudaError_t event_asked(cuda_event v) {
+    const cudaError_t rc = cudaEventQuery(v);
+    if (rc == cudaErrorNotReady) (void)cudaGetLastError();
+    return rc;
+}
+
 /* Looks for a while before it sleeps: waking up takes tens of microseconds, and steps take a few milliseconds. */
 int cuda_event_wait(cuda_event v, err *e) {
     const double until = clock_s() + 0.02;
     cudaError_t  rc;
-    while ((rc = cudaEventQuery(v)) == cudaErrorNotReady && clock_s() < until) {
+    while ((rc = event_asked(v)) == cudaErrorNotReady && clock_s() < until) {
     }
     if (rc == cudaErrorNotReady) rc = cudaEventSynchronize(v);
     return cuda_error(e, rc, "running");
 }
 
-bool cuda_event_over(cuda_event v) { return cudaEventQuery(v) == cudaSuccess; }
+bool cuda_event_over(cuda_event v) { return event_asked(v) == cudaSuccess; }
 
 int cuda_stream_behind(cuda_stream s, cuda_event v, err *e) {
     return cuda_error(e, cudaStreamWaitEvent(s, v, 0), "ordering streams");
