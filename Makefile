@@ -70,7 +70,7 @@ soak:
 	@for kv in $(SOAK_PAGES); do echo "pages: $$kv"; HEARTH_TEST_KV=$$kv build/tests/soak_engine 200 $(SOAK_SEED) && \
 	    HEARTH_TEST_KV=$$kv build/tests/soak_speculate 40 $(SOAK_SEED) && \
 	    HEARTH_TEST_KV=$$kv build/tests/test_engine && HEARTH_TEST_KV=$$kv build/tests/test_prefix || exit 1; done
-	@for d in cpu/1 cpu/experts:0; do echo "device: $$d"; HEARTH_TEST_DEVICE=$$d build/tests/soak_engine 200 $(SOAK_SEED) && \
+	@for d in cpu/1 cpu/1+cpu/1 cpu/experts:0; do echo "device: $$d"; HEARTH_TEST_DEVICE=$$d build/tests/soak_engine 200 $(SOAK_SEED) && \
 	    HEARTH_TEST_DEVICE=$$d build/tests/soak_speculate 40 $(SOAK_SEED) && HEARTH_TEST_DEVICE=$$d build/tests/test_engine && \
 	    HEARTH_TEST_DEVICE=$$d build/tests/test_prefix || exit 1; done
 	@python3 tests/cli/check_directories.py build/hearth all

@@ -6,22 +6,21 @@
 #include "base/str.h"
 #include "nn/backend.h"
 
-extern const nn_backend backend_cpu;    /* kernels over a pool of threads */
-extern const nn_backend backend_cuda;   /* CUDA devices, where nvcc was there to build it (HEARTH_CUDA) */
-extern const nn_backend backend_pair;   /* a model on the CPU and one more device (backend/pair/pair.h) */
-extern const nn_backend backend_scalar; /* the reference: plain C, double accumulation, one thread, f32 state */
+extern const nn_backend backend_cpu;     /* kernels over a pool of threads */
+extern const nn_backend backend_cuda;    /* CUDA devices, where nvcc was there to build it (HEARTH_CUDA) */
+extern const nn_backend backend_divided; /* a model on several devices (backend/divided/divided.h) */
+extern const nn_backend backend_scalar;  /* the reference: plain C, double accumulation, one thread, f32 state */
 
 /* All devices of this build's backends, the preferred one first. Returns how many were written. */
 int backend_devices(nn_device *out, int cap);
 
-/* The device with this id ("cpu"; NULL, "" and "auto": the preferred one) and the backend that it belongs to. With more
- * behind it ("cuda:0/20", "auto/20", "cuda:0/experts:8") a model is on this device and on the CPU (backend/pair/pair.h). */
+/* The device with this id ("cpu"; NULL, "" and "auto": the preferred one; "auto:cuda:1": that one, unnamed) and the backend that it belongs to; an id of
+ * several (backend/parts.h) is one of backend_divided. */
 int backend_find(const char *id, const nn_backend **backend, nn_device *device, err *e);
 
-/* The parts of such an id; n is -1 where it names one device. */
-int backend_pair_id(const char *id, char device[64], int *n, bool *experts, err *e);
-
 bool backend_is_auto(const char *id); /* nobody named a device */
+/* The GPUs that a model may be given then, the preferred one first. Returns how many were written. */
+int backend_gpus(const char *id, nn_device *out, int cap);
 
 /* What a process does before a sandbox forbids it (nn_backend.prepare). */
 int  backend_prepare(const char *id, err *e);

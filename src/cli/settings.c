@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/settings.h"
 
-#include "backend/backend.h"
+#include "backend/parts.h"
 #include "base/file.h"
 #include "cli/models/catalogue.h"
 #include "cli/models/models.h"
@@ -230,26 +230,23 @@ void settings_deinit(settings *s) {
 static int device_of(settings *s, const char **out, err *e) {
     const char *device = config_text(&s->server, "scheduler.device"),
                *layers = config_text(&s->server, "scheduler.gpu_layers");
-    char one[64];
-    bool experts;
-    int  n;
+    backend_parts p;
     *out = device;
-    if (strcmp(layers, "auto") == 0) return backend_pair_id(device, one, &n, &experts, e);
+    if (strcmp(layers, "auto") == 0) return backend_parts_read(&p, device, e);
     if (strcmp(layers, "0") == 0) {
         *out = "cpu";
         return 0;
     }
     if (strcmp(device, "cpu") == 0) return err_set(e, ERR_ARG, "gpu_layers: %s with the device cpu", layers);
-    if (strchr(device, '/')) return err_set(e, ERR_ARG, "gpu_layers: the device %s says it already", device);
+    if (strpbrk(device, "/+"))
+        return err_set(e, ERR_ARG, "gpu_layers: the device %s says itself where the layers are", device);
     size_t room = strlen(device) + strlen(layers) + 2;
     char  *both = arena_alloc(&s->mem, room);
     if (!both) return err_set_nomem(e);
     snprintf(both, room, "%s/%s", device, layers);
     *out = both;
-    int rc = backend_pair_id(both, one, &n, &experts, NULL);
-    return rc == 0 ? 0
-                   : err_set(e, ERR_ARG, "gpu_layers: '%.40s' is neither auto nor a number of layers nor experts:N",
-                             layers);
+    if (!strchr(layers, '+') && backend_parts_read(&p, both, NULL) == 0) return 0;
+    return err_set(e, ERR_ARG, "gpu_layers: '%.40s' is neither auto nor a number of layers nor experts:N", layers);
 }
 
 int settings_engine(settings *s, runtime_options *out, err *e) {

@@ -218,7 +218,9 @@ static const config_key keys[] = {
     { .path = "scheduler.device",
       .type = CONFIG_TEXT,
       .dflt = "auto",
-      .help = "device to compute on: cpu or a GPU such as cuda:0; auto: a GPU, else the CPU",
+      .help = "device to compute on: cpu, a GPU such as cuda:0, or several that share the layers, such as "
+              "cuda:0+cuda:1; auto: a "
+              "GPU, or as many as the model needs, else the CPU",
       .env = "HEARTH_DEVICE",
       .flag = "device" },
     { .path = "scheduler.gpu_layers",

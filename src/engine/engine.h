@@ -66,8 +66,9 @@ typedef struct engine_options {
     const nn_next   *next;         /* a head that goes on from its states; NULL: none. Likewise */
     drafter         *drafter;      /* asked before all others: for tests and measurements. Belongs to the caller */
 
-    const char       *device;  /* "cpu", "cuda:0" ...; NULL or "auto": the preferred one of this machine. Must stay */
-    const nn_backend *backend; /* instead of the device's own, on its first device: tests wrap one. NULL: none */
+    const char       *device;   /* "cpu", "cuda:0" ...; NULL or "auto": the preferred one of this machine. Must stay */
+    int               max_gpus; /* how many may share a model whose device nobody named; 0: all */
+    const nn_backend *backend;  /* instead of the device's own, on its first device: tests wrap one. NULL: none */
 
     /* Tokens are told while the next step runs, which need not wait for it: always so on a GPU, this is for tests. Whoever
      * cancels or pauses because of a token hears one more. */
@@ -250,20 +251,20 @@ void engine_stat(engine *g, engine_stats *out);
 
 /* What an engine would take, without taking it. */
 typedef struct engine_memory {
-    int    n_ctx, page_tokens;
-    int    full_sequences; /* of n_ctx positions that the cache holds */
-    size_t pages_bytes;    /* the cache's arena: pages of all groups; touched as it fills */
-    size_t states_bytes;   /* limit of the fixed states that the cache keeps beside its pages */
-    size_t device_bytes;   /* activations, scratch, fixed states of running sequences: where the device computes */
-    size_t weights_bytes;  /* and its copies of weights; 0: they are read where the file is mapped */
-    size_t heap_bytes;     /* tables and masks, in host memory whatever the device */
-    size_t all_page_bytes; /* of page_tokens positions in all layers */
-    size_t page_bytes;     /* and in the layers that see all of them */
-    size_t window_bytes;   /* of one full sequence in the layers with a window */
-    size_t slot_bytes;     /* of one sequence's fixed states */
-    size_t beside_bytes;   /* of pages, device_bytes and weights: what does not lie in the machine's own memory */
-    size_t mapped_bytes;   /* of a model on two devices: weights that are read where the file is mapped */
-    char   device[64];
+    int           n_ctx, page_tokens;
+    int           full_sequences; /* of n_ctx positions that the cache holds */
+    size_t        pages_bytes;    /* the cache's arena: pages of all groups; touched as it fills */
+    size_t        states_bytes;   /* limit of the fixed states that the cache keeps beside its pages */
+    size_t        device_bytes; /* activations, scratch, fixed states of running sequences: where the device computes */
+    size_t        weights_bytes;  /* and its copies of weights; 0: they are read where the file is mapped */
+    size_t        heap_bytes;     /* tables and masks, in host memory whatever the device */
+    size_t        all_page_bytes; /* of page_tokens positions in all layers */
+    size_t        page_bytes;     /* and in the layers that see all of them */
+    size_t        window_bytes;   /* of one full sequence in the layers with a window */
+    size_t        slot_bytes;     /* of one sequence's fixed states */
+    size_t        mapped_bytes;   /* of a model on several devices: weights that are read where the file is mapped */
+    char          device[64];
+    device_memory beside; /* of pages, device_bytes and weights: what does not lie in the machine's own memory */
 } engine_memory;
 int engine_measure(engine_memory *out, const nn_model *m, const engine_options *o, err *e);
 

@@ -213,8 +213,11 @@ static void bound_context(engine *g, const nn_memory *m) {
 }
 
 /* What of an executor does not lie in the machine's own memory. */
-static size_t beside(const nn_memory *m, nn_device_kind kind) {
-    return kind == NN_DEVICE_GPU ? m->pages_bytes + m->heap_bytes + m->weights_bytes : m->beside_bytes;
+static void add_beside(device_memory *to, const nn_memory *m, const nn_device *d) {
+    if (d->divided)
+        (void)device_memory_add_all(to, &m->beside);
+    else if (d->kind == NN_DEVICE_GPU)
+        (void)device_memory_add(to, d->id, m->pages_bytes + m->heap_bytes + m->weights_bytes);
 }
 
 /* And what they take beside them. */
@@ -231,7 +234,7 @@ static int measure_drafts(engine_memory *out, const engine *g, int n_pages, err 
         out->pages_bytes += m.pages_bytes;
         out->device_bytes += m.heap_bytes;
         out->weights_bytes += m.weights_bytes;
-        out->beside_bytes += beside(&m, g->device.kind);
+        add_beside(&out->beside, &m, &g->device);
         out->mapped_bytes += m.mapped_bytes;
         out->heap_bytes += all[i].own_bytes;
     }
@@ -290,7 +293,7 @@ int engine_measure(engine_memory *out, const nn_model *m, const engine_options *
         out->weights_bytes = x.weights_bytes;
         out->heap_bytes = own_bytes(&g, &o.limits, groups.n);
         snprintf(out->device, sizeof out->device, "%s", g.device.id);
-        out->beside_bytes = beside(&x, g.device.kind);
+        add_beside(&out->beside, &x, &g.device);
         out->mapped_bytes = x.mapped_bytes;
     }
     arena_deinit(&mem);

@@ -41,7 +41,7 @@ enum { HOST_MAX_REQUESTS = 4096 }; /* under way at once, waiting ones too */
 
 typedef struct host_options {
     int max_loaded; /* models at once; 0: 4 */
-    /* Memory of loaded models together, by device, as docs/host.md counts it; HOST_NO_LIMIT. NEED_CPU missing or 0: 80%
+    /* Memory of loaded models together, by device, as docs/host.md counts it; HOST_NO_LIMIT. DEVICE_CPU missing or 0: 80%
      * of what is available now. A model that needs a device without an entry is refused. */
     device_memory   budget;
     int64_t         keep_alive_ms; /* HOST_KEEP_DEFAULT: five minutes */

@@ -31,6 +31,7 @@ static const wire_field engine_fields[] = {
     WIRE_UNSENT(engine_options, next),         /* likewise */
     WIRE_UNSENT(engine_options, drafter),      /* tests only */
     WIRE_CSTR_OR_NULL(engine_options, device, "device", WIRE_MAX_SHORT),
+    WIRE_UNSENT(engine_options, max_gpus), /* the worker's own: those it has prepared */
     WIRE_UNSENT(engine_options, late),     /* tests only */
     WIRE_UNSENT(engine_options, backend),  /* tests only, within one process */
     WIRE_UNSENT(engine_options, on_batch), /* the worker's own */
@@ -120,7 +121,7 @@ static const wire_field need_fields[] = {
     WIRE_STRUCT(need, bytes, memory_table),
     WIRE_CHARS(need, device, "device"),
     WIRE_UNSENT(need, memory), /* the worker chose it, and says what the host must know */
-    WIRE_UNSENT(need, device_limit),
+    WIRE_UNSENT(need, limits),
     WIRE_UNSENT(need, left),
     WIRE_UNSENT(need, n_layer),
     WIRE_UNSENT(need, n_mixtures),

@@ -35,6 +35,7 @@
 #ifndef NN_BACKEND_H
 #define NN_BACKEND_H
 
+#include "base/device_memory.h"
 #include "base/err.h"
 #include "nn/adapter.h"
 #include "nn/batch.h"
@@ -54,13 +55,14 @@ typedef enum nn_device_kind {
     NN_DEVICE_CPU,
     NN_DEVICE_GPU,
     NN_DEVICE_REFERENCE, /* slow and exact: for comparisons, never chosen by itself */
-    NN_DEVICE_PAIR,      /* the last layers on another device, the others on the CPU */
+    NN_DEVICE_MIXED,     /* several that are not all GPUs */
 } nn_device_kind;
 
 typedef struct nn_device {
     char           id[64];   /* "cpu", "cuda:0": what an option names */
     char           name[96]; /* for people */
     nn_device_kind kind;
+    bool           divided;                 /* the id names several, which share a model */
     uint64_t       total_bytes, free_bytes; /* of its memory; 0: not known */
 } nn_device;
 
@@ -113,9 +115,9 @@ typedef struct nn_memory {
     size_t pages_bytes;               /* all pages of all groups */
     size_t heap_bytes;                /* activations, scratch, tables, slots */
     size_t weights_bytes;             /* copies of weights; 0: they are read where the file is mapped */
-    /* Of a model on two devices; elsewhere 0. */
-    size_t beside_bytes; /* of pages, heap and weights: what does not lie in the machine's own memory */
-    size_t mapped_bytes; /* and the weights that are read where the file is mapped */
+    /* Of a model on several devices; elsewhere nothing. */
+    device_memory beside;       /* of pages, heap and weights: what does not lie in the machine's own memory */
+    size_t        mapped_bytes; /* and the weights that are read where the file is mapped */
 } nn_memory;
 
 /* What everybody may know of an executor; a backend's own struct begins with it. */

@@ -71,14 +71,27 @@ static int best_cut(const survey *v, int layer) {
     return best;
 }
 
-int nn_divide_layers(const nn_tape *t, int n, uint8_t *side, err *e) {
+/* In front of which op the last n layers begin, or fewer; 0: nowhere. */
+static int cut_of(const survey *v, int n) {
+    int at = 0;
+    for (int layer = v->t->n_layer - n; layer < v->t->n_layer && !at; layer++) at = best_cut(v, layer);
+    return at;
+}
+
+int nn_divide_layers(const nn_tape *t, const int *n, int n_parts, uint8_t *side, err *e) {
     survey v;
-    int    rc = survey_open(&v, t) ? 0 : err_set_nomem(e), at = 0;
-    for (int layer = t->n_layer - n; rc == 0 && layer < t->n_layer && !at; layer++) at = best_cut(&v, layer);
-    if (rc == 0 && !at)
+    int    rc = survey_open(&v, t) ? 0 : err_set_nomem(e), behind = 0, cuts = 0;
+    memset(side, 0, (size_t)t->n_ops);
+    for (int i = n_parts - 1; i >= 0 && rc == 0; i--) {
+        behind += n[i];
+        int at = n[i] ? cut_of(&v, behind) : 0;
+        if (!at) continue;
+        cuts++;
+        for (int op = at; op < t->n_ops && !side[op]; op++) side[op] = (uint8_t)(i + 1);
+    }
+    if (rc == 0 && !cuts)
         rc = err_set(e, ERR_UNSUPPORTED, "the last %d of %d layers cannot be apart: they read what earlier ones stored",
-                     n, t->n_layer);
-    for (int i = 0; i < t->n_ops && rc == 0; i++) side[i] = i >= at;
+                     behind, t->n_layer);
     survey_close(&v);
     return rc;
 }

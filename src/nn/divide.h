@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A tape for two executors: which ops are the second one's (side[op] is 1).
+ * A tape for several executors: which one has each op.
  *
- * A layer's state lies on one side, with all ops that touch it: layers that read what an earlier one stored (Gemma 3n,
+ * A layer's state lies with one of them, with all ops that touch it: layers that read what an earlier one stored (Gemma 3n,
  * Gemma 4) are where that one is.
  */
 #ifndef NN_DIVIDE_H
@@ -13,11 +13,12 @@
 
 #include <stdint.h>
 
-/* The second side has the last n layers and all that follows; fewer where the tape cannot be cut there. The cut is where
- * least crosses it. ERR_UNSUPPORTED: there is none. */
-int nn_divide_layers(const nn_tape *t, int n, uint8_t *side, err *e);
+/* The last n_parts executors have n[i] layers each, in their order, and the last one all that follows; the one in front of
+ * them, 0, has the rest. They have fewer where the tape cannot be cut there: the cut is where least crosses it.
+ * ERR_UNSUPPORTED: there is none. */
+int nn_divide_layers(const nn_tape *t, const int *n, int n_parts, uint8_t *side, err *e);
 
-/* The first side has the table of embeddings and the experts of all mixtures but the last n; the second one everything else.
+/* Executor 0 has the table of embeddings and the experts of all mixtures but the last n; 1 everything else.
  * ERR_UNSUPPORTED: this model has no experts. */
 int nn_divide_experts(const nn_tape *t, int n, uint8_t *side, err *e);
 

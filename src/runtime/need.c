@@ -2,6 +2,7 @@
 #include "runtime/need.h"
 
 #include "backend/backend.h"
+#include "backend/parts.h"
 #include "base/machine.h"
 #include "base/num.h"
 #include "kernels/cpu.h"
@@ -47,14 +48,22 @@ static bool measure_senses(uint64_t *bytes, uint64_t *on_device, const model_fil
     return sees;
 }
 
-/* The device whose memory is meant: of a model on two devices the other one's. */
-static void memory_of(const char *device, char out[64]) {
-    bool experts;
-    int  n;
-    (void)backend_pair_id(device, out, &n, &experts, NULL);
+/* Device by device; each of them gets a context. Of several the last one has the eyes. */
+static void fill_devices(need *out, const engine_memory *m, uint64_t eyes) {
+    backend_parts p;
+    if (eyes && backend_parts_read(&p, m->device, NULL) == 0) {
+        (void)device_memory_add(&out->bytes, p.part[p.n - 1].device, eyes);
+    }
+    (void)device_memory_add_all(&out->bytes, &m->beside);
+    for (size_t i = 0, at = 0; i < out->bytes.n; i++) {
+        device_bytes *d = &out->bytes.on[i];
+        at += (size_t)snprintf(out->memory + at, sizeof out->memory - at, "%s%s", at ? ", " : "", d->device);
+        if (at >= sizeof out->memory) at = sizeof out->memory - 1;
+        d->bytes += CONTEXT_BYTES;
+    }
 }
 
-static bool is_pair(const char *device) { return strchr(device, '/') != NULL; }
+static bool is_divided(const char *device) { return strpbrk(device, "/+") != NULL; }
 
 static void fill(need *out, const engine_memory *m, const nn_model *model, const model_file *f, const engine_options *o,
                  uint64_t eyes, uint64_t eyes_on_device) {
@@ -67,13 +76,12 @@ static void fill(need *out, const engine_memory *m, const nn_model *model, const
     out->scratch_bytes = (uint64_t)m->device_bytes + m->heap_bytes + model->mem.used_bytes;
     out->other_bytes = FIXED_BYTES + (uint64_t)num_max(model->dims->n_vocab, 0) * VOCAB_ENTRY_BYTES + eyes;
     /* What a device with memory of its own holds does not count here, weights that it copied neither. */
-    uint64_t device = (uint64_t)m->beside_bytes + eyes_on_device;
+    uint64_t device = device_memory_sum(&m->beside) + eyes_on_device;
     uint64_t all = out->cache_bytes + out->scratch_bytes + out->other_bytes + m->weights_bytes;
     snprintf(out->device, sizeof out->device, "%s", m->device);
-    memory_of(m->device, out->memory);
-    uint64_t mapped = is_pair(m->device) ? m->mapped_bytes : m->weights_bytes ? 0 : out->weights_bytes;
-    (void)device_memory_set(&out->bytes, NEED_CPU, mapped + all - device);
-    if (device) (void)device_memory_set(&out->bytes, out->memory, device + CONTEXT_BYTES);
+    fill_devices(out, m, eyes_on_device);
+    uint64_t mapped = is_divided(m->device) ? m->mapped_bytes : m->weights_bytes ? 0 : out->weights_bytes;
+    (void)device_memory_set(&out->bytes, DEVICE_CPU, mapped + all - device);
     out->n_layer = model->tape->n_layer;
     out->n_mixtures = nn_mixtures(model->tape);
 }
@@ -101,7 +109,7 @@ size_t need_cache_room(const model_file *f, const char *device) {
     uint64_t          free_bytes = machine_memory_available(NULL), most = UINT64_MAX;
     int               rc = backend_find(device, &backend, &d, &e);
     if (rc == 0 && d.kind == NN_DEVICE_GPU) free_bytes = d.total_bytes;
-    if (rc == 0 && d.kind == NN_DEVICE_PAIR) most = d.total_bytes / 4; /* pages lie with their layers */
+    if (rc == 0 && d.kind == NN_DEVICE_MIXED) most = d.total_bytes / 4; /* pages lie with their layers */
     uint64_t usable = free_bytes / 10 * 7, weights = model_file_bytes(f);
     uint64_t beside = usable > weights ? (usable - weights) / 2 : 0;
     uint64_t room = beside < free_bytes / 4 ? beside : free_bytes / 4;
@@ -116,11 +124,11 @@ static int add_drafts(need *out, const draft_files *d) {
     out->has_next = d->next != NULL;
     out->weights_bytes += file;
     out->scratch_bytes += tables;
-    return device_memory_add(&out->bytes, NEED_CPU, file + tables) ? 0 : ERR_NOMEM;
+    return device_memory_add(&out->bytes, DEVICE_CPU, file + tables) ? 0 : ERR_NOMEM;
 }
 
 static bool prefers_gpu(const char *device, const nn_backend **backend, nn_device *d) {
-    return backend_is_auto(device) && backend_find(NULL, backend, d, NULL) == 0 && d->kind == NN_DEVICE_GPU;
+    return backend_is_auto(device) && backend_find(device, backend, d, NULL) == 0 && d->kind == NN_DEVICE_GPU;
 }
 
 bool need_may_leave(const char *device, int code) {
@@ -142,11 +150,15 @@ int need_suits(const char *device, const nn_model *m, bool eyes, bool adapters, 
     return 0;
 }
 
-/* What models may take of a device's memory. */
-static uint64_t limit_of(const char *device) {
-    const nn_backend *backend;
-    nn_device         d;
-    return backend_find(device, &backend, &d, NULL) == 0 && d.kind == NN_DEVICE_GPU ? d.total_bytes / 10 * 9 : 0;
+/* What models may take of each device on which it has something. */
+static void find_limits(need *n) {
+    for (size_t i = 0; i < n->bytes.n; i++) {
+        const char       *device = n->bytes.on[i].device;
+        const nn_backend *backend;
+        nn_device         d;
+        if (backend_find(device, &backend, &d, NULL) == 0 && d.kind == NN_DEVICE_GPU && d.total_bytes)
+            (void)device_memory_set(&n->limits, device, d.total_bytes / 10 * 9);
+    }
 }
 
 /* What will be asked of a model beside its options. */
@@ -159,11 +171,11 @@ typedef struct asked {
 
 /* A model that is not larger than the part that was asked for is on one device: `one`, if that is so. */
 static const char *simplest(const char *device, const nn_model *m, char one[64]) {
-    bool experts;
-    int  n;
-    if (!device || !is_pair(device) || backend_pair_id(device, one, &n, &experts, NULL) < 0) return device;
-    int most = experts ? nn_mixtures(m->tape) : m->tape->n_layer;
-    return n > most || most == 0 ? one : device;
+    backend_parts p;
+    if (!device || !is_divided(device) || backend_parts_read(&p, device, NULL) < 0) return device;
+    const char *whole = backend_parts_whole(&p, m->tape->n_layer, nn_mixtures(m->tape));
+    if (whole) snprintf(one, 64, "%s", whole);
+    return whole ? one : device;
 }
 
 /* On the device that the options name or prefer. */
@@ -204,7 +216,7 @@ static int measure(need *out, const model_file *f, const engine_options *options
         count_token(out, model);
         out->n_sequences = n_sequences > 0 ? n_sequences : m.full_sequences;
         out->cache_room = o.cache_room;
-        out->device_limit = limit_of(out->memory);
+        find_limits(out);
         if (add_drafts(out, &d) < 0) rc = err_set_nomem(e);
     }
     draft_files_close(&d);
@@ -213,35 +225,72 @@ static int measure(need *out, const model_file *f, const engine_options *options
 }
 
 static bool lacks_room(const need *n) {
-    return n->device_limit && device_memory_on(&n->bytes, n->memory) > n->device_limit;
+    for (size_t i = 0; i < n->limits.n; i++) {
+        if (device_memory_on(&n->bytes, n->limits.on[i].device) > n->limits.on[i].bytes) return true;
+    }
+    return false;
 }
 
-/* The sentence about a device that could not even hold it alone. */
+/* The sentence about devices that could not even hold it alone. */
 static int too_large(const need *n, err *e) {
     const double gib = 1024.0 * 1024 * 1024;
-    uint64_t     bytes = device_memory_on(&n->bytes, n->memory);
     return err_set(e, ERR_NOMEM, "it needs %.2f GiB of the memory of %s, where models may take %.2f GiB",
-                   (double)bytes / gib, n->memory, (double)n->device_limit / gib);
+                   (double)device_memory_beside(&n->bytes) / gib, n->memory,
+                   (double)device_memory_sum(&n->limits) / gib);
 }
 
-/* Ways to divide a model: with n of its layers, or with the experts of n of them, on a GPU. */
+/* --- dividing ------------------------------------------------------------------------------------------------------ */
+
+/* The memory of the GPUs that a model may be given without being told, the preferred one first. */
+static void find_gpus(device_memory *g, const engine_options *o) {
+    nn_device all[BACKEND_MAX_PARTS - 1];
+    int       most = BACKEND_MAX_PARTS - 1;
+    if (o->max_gpus > 0 && o->max_gpus < most) most = o->max_gpus;
+    *g = (device_memory){ 0 };
+    for (int i = 0, n = backend_gpus(o->device, all, most); i < n; i++)
+        (void)device_memory_set(g, all[i].id, all[i].total_bytes);
+}
+
+/* n layers on these devices, as many on each as its share of their memory, the others on the CPU. */
+static int name_layers(char id[64], const device_memory *devices, int n) {
+    backend_parts p = { .part = { { DEVICE_CPU, -1 } }, .n = 1 };
+    uint64_t      memory[DEVICE_MEMORY_MAX] = { 0 };
+    int           share[DEVICE_MEMORY_MAX], n_devices = (int)num_min((int64_t)devices->n, BACKEND_MAX_PARTS - 1);
+    for (int i = 0; i < n_devices; i++) memory[i] = devices->on[i].bytes;
+    backend_parts_share(n, memory, n_devices, share);
+    for (int i = 0; i < n_devices; i++) {
+        if (share[i] <= 0) continue;
+        p.part[p.n].n = share[i];
+        snprintf(p.part[p.n++].device, sizeof p.part[0].device, "%.31s", devices->on[i].device);
+    }
+    return backend_parts_write(&p, id, NULL);
+}
+
+/* Ways to divide a model: n of its layers on GPUs, or everything but experts, and those of n of them, on the first. */
 typedef struct division {
-    const char *gpu;
-    bool        experts;
-    int         least, most;
+    const device_memory *gpus;
+    bool                 experts;
+    int                  least, most;
 } division;
+
+static int name_division(char id[64], const division *d, int n) {
+    if (!d->experts) return name_layers(id, d->gpus, n);
+    snprintf(id, 64, "%.40s/experts:%d", d->gpus->on[0].device, n);
+    return 0;
+}
 
 static void describe(need *n, const division *d, int there) {
     if (there == d->most)
-        snprintf(n->left, sizeof n->left, "all layers are on %s, the table of embeddings is on the CPU", d->gpu);
+        snprintf(n->left, sizeof n->left, "all layers are on %s, the table of embeddings is on the CPU", n->memory);
     else if (d->experts)
         snprintf(n->left, sizeof n->left, "experts of %d of %d layers are on %s, those of the others on the CPU", there,
-                 d->most, d->gpu);
+                 d->most, n->memory);
     else
-        snprintf(n->left, sizeof n->left, "%d of %d layers are on %s, the others on the CPU", there, d->most, d->gpu);
+        snprintf(n->left, sizeof n->left, "%d of %d layers are on %s, the others on the CPU", there, d->most,
+                 n->memory);
 }
 
-/* The largest part that a GPU has room for; false: not even the smallest. */
+/* The largest part that GPUs have room for; false: not even the smallest. */
 static bool most_that_fits(need *out, const division *d, const model_file *f, const engine_options *options,
                            const asked *ask) {
     engine_options o = *options;
@@ -250,9 +299,8 @@ static bool most_that_fits(need *out, const division *d, const model_file *f, co
     while (low < high) {
         int  middle = low + (high - low + 1) / 2;
         need n;
-        snprintf(device, sizeof device, d->experts ? "%.40s/experts:%d" : "%.40s/%d", d->gpu, middle);
         o.device = device;
-        if (measure(&n, f, &o, ask, NULL) == 0 && !lacks_room(&n)) {
+        if (name_division(device, d, middle) == 0 && measure(&n, f, &o, ask, NULL) == 0 && !lacks_room(&n)) {
             low = middle;
             *out = n;
         } else {
@@ -263,34 +311,70 @@ static bool most_that_fits(need *out, const division *d, const model_file *f, co
     return low >= d->least;
 }
 
-/* A model that is too large for a GPU: as much of it there as fits. All but experts is worth most: it is read for every
- * token, and few experts are. */
-static bool divide(need *out, const model_file *f, const engine_options *o, const asked *ask) {
-    const need     whole = *out;
-    const division ways[] = { { whole.memory, true, 0, whole.n_mixtures }, { whole.memory, false, 1, whole.n_layer } };
-    for (int i = whole.n_mixtures == 0; i < 2; i++) {
-        if (most_that_fits(out, &ways[i], f, o, ask)) return true;
+/* All of it on as few GPUs as have room together; false: there is none. */
+static bool fits_several(need *out, const device_memory *g, const model_file *f, const engine_options *options,
+                         const asked *ask) {
+    engine_options o = *options;
+    backend_parts  p = { .n = 0 };
+    char           device[64];
+    o.device = device;
+    for (int i = 0; i < (int)g->n; i++) {
+        need n;
+        p.part[i].n = -1;
+        snprintf(p.part[i].device, sizeof p.part[i].device, "%.31s", g->on[i].device);
+        p.n++;
+        if (i == 0 || backend_parts_write(&p, device, NULL) < 0) continue;
+        if (measure(&n, f, &o, ask, NULL) < 0 || lacks_room(&n)) continue;
+        *out = n;
+        snprintf(out->left, sizeof out->left, "its layers are on %s", n.memory);
+        return true;
     }
-    *out = whole;
     return false;
 }
 
+/*
+ * A model that is too large for a GPU: on several; else as much of it there as fits. Of a mixture all but experts is worth
+ * most on one GPU: it is read for every token, and few experts are. Where there are several, what leaves the CPU less.
+ */
+static bool divide(need *out, const model_file *f, const engine_options *o, const asked *ask) {
+    const need    whole = *out;
+    device_memory g;
+    need          layers;
+    find_gpus(&g, o);
+    if (g.n > 1 && fits_several(out, &g, f, o, ask)) return true;
+    const division by_experts = { &g, true, 0, whole.n_mixtures }, by_layers = { &g, false, 1, whole.n_layer };
+    bool           some = whole.n_mixtures > 0 && most_that_fits(out, &by_experts, f, o, ask);
+    if (some && g.n == 1) return true;
+    if (most_that_fits(&layers, &by_layers, f, o, ask) &&
+        (!some || device_memory_on(&layers.bytes, DEVICE_CPU) < device_memory_on(&out->bytes, DEVICE_CPU))) {
+        *out = layers;
+        return true;
+    }
+    if (!some) *out = whole;
+    return some;
+}
+
+/* Three quarters of the layers that GPUs have; false: that would be too few to be worth it. */
+static bool fewer_layers(const need *n, const backend_parts *p, char device[64]) {
+    bool named = p->n > 1 && p->part[1].n >= 0;
+    int  there = named ? 0 : n->n_layer;
+    for (int i = 1; i < p->n && named; i++) there += p->part[i].n;
+    there = there * 3 / 4;
+    return there > 0 && there >= n->n_layer / 8 && name_layers(device, &n->limits, there) == 0;
+}
+
 bool need_smaller(const need *n, char device[64]) {
-    char gpu[64];
-    bool experts;
-    int  k;
-    if (!n->device_limit || backend_pair_id(n->device, gpu, &k, &experts, NULL) < 0) return false;
-    if (k < 0) {
-        experts = n->n_mixtures > 0;
-        k = experts ? n->n_mixtures : n->n_layer;
-    }
-    int less = experts ? k / 2 : k * 3 / 4; /* the host waits for a few attempts, not for many */
-    if (experts && k == 0) {
-        experts = false;
-        less = n->n_layer / 2;
-    }
-    snprintf(device, 64, experts ? "%.40s/experts:%d" : "%.40s/%d", gpu, less);
-    return experts || (less > 0 && less >= n->n_layer / 8);
+    backend_parts p;
+    if (n->limits.n == 0 || backend_parts_read(&p, n->device, NULL) < 0) return false;
+    const char *gpu = p.part[p.n - 1].device;
+    bool        mixture = p.experts || (p.n == 1 && n->n_mixtures > 0);
+    int         k = p.experts ? p.part[1].n : n->n_mixtures;
+    if (!mixture) return fewer_layers(n, &p, device); /* the host waits for a few attempts, not for many */
+    if (k == 0)
+        snprintf(device, 64, "%.40s/%d", gpu, n->n_layer / 2);
+    else
+        snprintf(device, 64, "%.40s/experts:%d", gpu, k / 2);
+    return k > 0 || n->n_layer / 2 > 0;
 }
 
 /* Why it is so, in front of what is. */
@@ -311,7 +395,7 @@ static int measure_somewhere(need *out, const model_file *f, const engine_option
     }
     if (rc == 0 || !need_may_leave(o.device, rc)) return rc;
     why = *to;
-    o.device = NEED_CPU;
+    o.device = DEVICE_CPU;
     o.cache_room = 0;
     if ((rc = measure(out, f, &o, ask, to)) < 0) return rc;
     snprintf(out->left, sizeof out->left, "the model computes on the CPU");
@@ -348,7 +432,7 @@ int need_of_settings(need *out, const char *path, const runtime_settings *s, con
 }
 
 bool need_fits(const need *n, uint64_t available) {
-    return !lacks_room(n) && (!available || device_memory_on(&n->bytes, NEED_CPU) <= available);
+    return !lacks_room(n) && (!available || device_memory_on(&n->bytes, DEVICE_CPU) <= available);
 }
 
 int need_fitting_context(const need *n, const model_file *f, const engine_options *options, int n_sequences,

@@ -14,10 +14,10 @@
 #ifndef RUNTIME_NEED_H
 #define RUNTIME_NEED_H
 
+#include "base/device_memory.h"
 #include "base/err.h"
 #include "engine/engine.h"
 #include "formats/model_file.h"
-#include "runtime/device_memory.h"
 #include "runtime/runtime.h"
 
 #include <stdint.h>
@@ -36,13 +36,13 @@ typedef struct need {
 
     device_memory bytes; /* what all of this takes on each device */
 
-    char     device[64];   /* that computes; "cuda:0/20" where the CPU does, too (backend/pair/pair.h) */
-    char     memory[64];   /* the device in whose memory it lies: "cuda:0" */
-    uint64_t device_limit; /* what models may take of that, a tenth is left alone; 0: it is the machine's own */
-    char     left[384]; /* why it is not the preferred one alone, and what computes instead; empty: it is, or somebody
+    char          device[64];  /* that computes, or several (backend/parts.h) */
+    char          memory[128]; /* those in whose memory it lies, but for the machine's own: "cuda:0, cuda:1" */
+    device_memory limits;      /* what models may take of each of these, a tenth is left alone; empty: there is none */
+    char   left[384]; /* why it is not the preferred one alone, and what computes instead; empty: it is, or somebody
                               named one */
-    int      n_layer, n_mixtures; /* layers, and how many of them have experts */
-    size_t   cache_room;          /* what the cache may take; for opening with the same */
+    int    n_layer, n_mixtures; /* layers, and how many of them have experts */
+    size_t cache_room;          /* what the cache may take; for opening with the same */
 
     /* What one token costs: bytes of weights that are read, and multiplications with them. */
     uint64_t token_bytes, token_products;
@@ -60,9 +60,9 @@ int need_of_path(need *out, const char *path, const engine_options *o, int n_seq
 int need_of_settings(need *out, const char *path, const runtime_settings *s, const engine_options *o, err *e);
 
 /*
- * A model whose device nobody named, and which is too large for the preferred one, a GPU, is divided: experts are left to
- * the CPU first, as many as need be; of a model without experts, or where that is not enough, its first layers. What a GPU
- * cannot take at all computes on the CPU. The functions above do so by themselves, and say why in left; who opens a model
+ * A model whose device nobody named, and which is too large for the preferred one, a GPU, is divided: on as few GPUs as hold
+ * it; where all of them do not, experts are left to the CPU, as many as need be, or its first layers. What a GPU cannot take
+ * at all computes on the CPU. The functions above do so by themselves, and say why in left; who opens a model
  * asks these.
  */
 bool need_may_leave(const char *device, int code); /* after this error of opening */

@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/sha256.h"
-#include "runtime/device_memory.h"
+#include "base/device_memory.h"
 #include "runtime/internal.h"
 
 #include <dirent.h>
@@ -98,7 +98,7 @@ static int open_senses(runtime *r, const char *mmproj, const engine_options *g, 
     if (rc == ERR_UNSUPPORTED && backend_is_auto(g->device)) { /* of a device that nobody named */
         vision_free(r->eyes);
         r->eyes = NULL;
-        o.device = NEED_CPU;
+        o.device = DEVICE_CPU;
         rc = open_towers(r, &o, e);
     }
     if (rc == 0 && r->eyes) rc = find_token(r, vision_row_word(r->eyes), "picture", &r->row_token, e);

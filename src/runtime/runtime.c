@@ -163,7 +163,7 @@ static int open_divided(runtime **out, const runtime_options *o, err *e) {
     runtime_options other = *o;
     need            n;
     int             rc = need_of_settings(&n, o->path, &o->settings, &o->engine, NULL);
-    bool            more = rc == 0 && (strcmp(n.device, n.memory) != 0 || need_smaller(&n, n.device));
+    bool            more = rc == 0 && (strpbrk(n.device, "/+") || need_smaller(&n, n.device));
     other.engine.device = n.device;
     other.engine.cache_room = 0;
     for (rc = ERR_NOMEM; more && rc == ERR_NOMEM; more = need_smaller(&n, n.device)) {
@@ -181,7 +181,7 @@ int runtime_open(runtime **out, const runtime_options *o, err *e) {
     if (rc < 0 && need_may_leave(o->engine.device, rc)) {
         runtime_options other = *o;
         err             first = why;
-        other.engine.device = NEED_CPU;
+        other.engine.device = DEVICE_CPU;
         if (rc == ERR_NOMEM && open_divided(out, o, &why) == 0) return 0;
         if ((rc = open_once(out, &other, &why)) == 0)
             log_warn("runtime", "%s; the model computes on the CPU", first.msg);

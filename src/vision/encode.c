@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Running the tower and the projector. */
 #include "backend/backend.h"
+#include "backend/parts.h"
 #include "base/page.h"
 #include "vision/internal.h"
 
@@ -23,12 +24,11 @@ static nn_exec_options exec_options(int max_rows, const vision_options *o) {
                               .cpu = o->cpu };
 }
 
-/* A tower is small: of two devices that share a model it is on the one beside the CPU. */
+/* A tower is small: of several devices that share a model it is on the last one. */
 static int find_device(const char *id, const nn_backend **backend, nn_device *device, err *e) {
-    char one[64];
-    bool experts;
-    int  n, rc = backend_pair_id(id ? id : "", one, &n, &experts, e);
-    return rc < 0 ? rc : backend_find(one, backend, device, e);
+    backend_parts p;
+    int           rc = backend_parts_read(&p, id, e);
+    return rc < 0 ? rc : backend_find(p.part[p.n - 1].device, backend, device, e);
 }
 
 int stage_open(vision_stage *s, const model_file *f, const nn_part *part, int max_rows, const vision_options *o,

@@ -16,8 +16,8 @@ DEMO = os.path.join(ROOT, "models", "demo", "demo.gguf")
 MIB = 1 << 20
 
 
-def gpu(total, taken=0, chip=90):
-    return {"CUDA_DEVICE_ORDER": f"soft:{chip}:{total * MIB}:{taken * MIB}"}
+def gpu(total, taken=0, chip=90, count=1):
+    return {"CUDA_DEVICE_ORDER": f"soft:{chip}:{total * MIB}:{taken * MIB}:{count}"}
 
 
 def info(model, *options, **where):
@@ -90,6 +90,32 @@ def others_use_the_memory():
         assert stats(server)["device"] == "cpu", stats(server)
 
 
+def several():
+    """As few GPUs as hold it together; then all of them and the CPU; or those that were named."""
+    seen = [info(DEMO, total=total, count=3)["device"] for total in (1200, 800, 700, 600)]
+    assert seen == ["cuda:0", "cuda:0+cuda:1", "cuda:0/2+cuda:1/3+cuda:2/2", "cpu"], seen
+    with Server(PROGRAM, "--model", f"demo={DEMO}", env=gpu(720, count=2)) as server:
+        # The file is small: one context is made, and the CPU has what one GPU has no room for.
+        assert answer(server) == "12 plus 30 is 42."
+        assert stats(server)["device"].startswith("cuda:0/"), stats(server)
+    with Server(PROGRAM, "--model", f"demo={DEMO}", "--device", "cuda:0+cuda:1", env=gpu(1200, count=2)) as server:
+        assert answer(server) == "12 plus 30 is 42."
+        m = stats(server)
+        assert m["device"] == "cuda:0+cuda:1" and all(m["device_bytes"][d] > 0 for d in ("cuda:0", "cuda:1")), m
+        ps = server.get("/api/ps")[1]["models"][0]
+        assert ps["size_vram"] == m["device_bytes"]["cuda:0"] + m["device_bytes"]["cuda:1"], ps
+
+
+def side_by_side():
+    """A second model goes to the GPU that has more room."""
+    with Server(PROGRAM, "--model", f"demo={DEMO}", "--model", f"other={DEMO}", env=gpu(1200, count=2)) as server:
+        for model in ("demo", "other"):
+            status, body = server.post("/v1/completions", {"model": model, "prompt": "1", "max_tokens": 1})
+            assert status == 200, body
+        at = {m["name"]: m["device"] for m in server.get("/v1/stats")[1]["models"]}
+        assert at == {"demo": "cuda:0", "other": "cuda:1"}, at
+
+
 def chosen():
     """What was asked for, or a reason why not."""
     with Server(PROGRAM, "--model", f"demo={DEMO}", "--gpu-layers", "2", env=gpu(4000)) as server:
@@ -99,13 +125,17 @@ def chosen():
     for all_of_it in ("8", "experts:2"):
         assert info(DEMO, "--gpu-layers", all_of_it, total=4000)["device"] == "cuda:0"
     for options, why in ((["--gpu-layers", "many"], "neither auto nor a number"),
-                         (["--device", "cpu", "--gpu-layers", "3"], "with the device cpu")):
+                         (["--device", "cpu", "--gpu-layers", "3"], "with the device cpu"),
+                         (["--device", "cuda:0+cuda:1", "--gpu-layers", "3"], "says itself where the layers are"),
+                         (["--device", "cuda:0+cuda:1"], "there is no device 'cuda:1'"),
+                         (["--device", "cuda:0/2+cuda:0"], "either all devices behind the first"),
+                         (["--device", "cuda:0/experts:2+cuda:0/3"], "between the CPU and one device")):
         done = subprocess.run([PROGRAM, "info", DEMO, *options], capture_output=True, text=True, check=False,
                               env=dict(os.environ, **gpu(4000)))
         assert done.returncode != 0 and why in done.stderr, (options, done.stderr)
 
 
 checks = Checks()
-for check in (layers_that_fit, experts_first, served, others_use_the_memory, chosen):
+for check in (layers_that_fit, experts_first, served, others_use_the_memory, several, side_by_side, chosen):
     checks.run(check)
 checks.exit()

@@ -58,7 +58,7 @@ static void put_server(const server_options *o, str *out) {
 
 static void put_host(const host_options *h, str *out) {
     const engine_options *g = &h->runtime.engine;
-    uint64_t              limit = device_memory_on(&h->budget, NEED_CPU);
+    uint64_t              limit = device_memory_on(&h->budget, DEVICE_CPU);
     put_number(out, "max_loaded", h->max_loaded);
     put_number(out, "max_bytes", limit == HOST_NO_LIMIT ? -1 : (double)limit);
     put_number(out, "keep_alive_ms", h->keep_alive_ms == HOST_KEEP_FOREVER ? -1 : (double)h->keep_alive_ms);

@@ -18,10 +18,10 @@ void cache_choices_find(cache_choices *out, const model_file *f, const engine_op
         if (need_of_model(&x, f, &o, 1, NULL) < 0) continue;
         cache_choice *c = &out->at[out->n++];
         *c = (cache_choice){ .type = types[i], .bytes_per_1k = x.cache_bytes_per_1k, .context = -1 };
-        uint64_t all = device_memory_on(&x.bytes, x.memory);
+        uint64_t all = device_memory_on(&x.bytes, x.device);
         uint64_t rest = (all > x.cache_bytes ? all - x.cache_bytes : 0) + x.sequence_bytes;
-        /* Of a model on two devices only a part of it lies there. */
-        if (available && x.cache_bytes_per_1k && strcmp(x.device, x.memory) == 0)
+        /* Of a model on several devices only a part of it lies on each. */
+        if (available && x.cache_bytes_per_1k && !strpbrk(x.device, "/+"))
             c->context = available > rest ? (int64_t)((available - rest) / x.cache_bytes_per_1k * 1000) : 0;
     }
 }

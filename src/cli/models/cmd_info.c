@@ -126,7 +126,7 @@ static int calibrate(info *x, err *e) {
 static void name_gpu(info *x) {
     const nn_backend *backend;
     nn_device         d;
-    if (backend_find(x->n.device, &backend, &d, NULL) == 0 && (d.kind == NN_DEVICE_GPU || x->n.device_limit))
+    if (backend_find(x->n.device, &backend, &d, NULL) == 0 && (d.kind == NN_DEVICE_GPU || x->n.limits.n))
         snprintf(x->gpu, sizeof x->gpu, "%s", d.name);
 }
 
@@ -142,7 +142,7 @@ static int look(info *x, int n_sequences, err *e) {
         x->fitting_context = need_fitting_context(&x->n, x->file, &x->engine, n_sequences, x->available);
     engine_options there = x->engine;
     there.device = x->n.device;
-    cache_choices_find(&x->choices, x->file, &there, x->n.device_limit ? x->n.device_limit : x->available);
+    cache_choices_find(&x->choices, x->file, &there, x->n.limits.n ? device_memory_sum(&x->n.limits) : x->available);
     calibration_model_key(x->model_key, x->file);
     calibration_machine_key(x->machine, x->gpu);
     if (calibration_find(&x->speed, x->model_key, x->machine, x->cache_type))
@@ -186,13 +186,17 @@ static void put_speed(const info *x, str *out) {
 }
 
 static void put_device(const info *x, str *out) {
-    uint64_t bytes = device_memory_on(&x->n.bytes, x->n.memory), limit = x->n.device_limit;
+    uint64_t bytes = device_memory_beside(&x->n.bytes), limit = device_memory_sum(&x->n.limits);
     char     a[32], b[32];
     if (x->n.left[0]) str_printf(out, "device          %s: %s\n", x->n.device, x->n.left);
     if (!limit) return;
-    str_printf(out, "device          %s (%s): %s of its memory; ", x->n.device, x->gpu, bytes_text(a, bytes));
-    if (bytes <= limit)
+    str_printf(out, "device          %s (%s): %s of %s memory; ", x->n.device, x->gpu, bytes_text(a, bytes),
+               x->n.limits.n > 1 ? "their" : "its");
+    if (bytes <= limit && need_fits(&x->n, 0))
         str_printf(out, "fits: models may take %s\n", bytes_text(b, limit));
+    else if (bytes <= limit)
+        str_printf(out, "DOES NOT FIT: models may take %s of all together, and one has too little\n",
+                   bytes_text(b, limit));
     else
         str_printf(out, "DOES NOT FIT: models may take %s, %s missing\n", bytes_text(b, limit),
                    bytes_text(a, bytes - limit));
@@ -201,7 +205,7 @@ static void put_device(const info *x, str *out) {
 static void put_text(const info *x, str *out) {
     const need          *n = &x->n;
     const model_summary *s = &x->sum;
-    uint64_t             total = device_memory_on(&n->bytes, NEED_CPU);
+    uint64_t             total = device_memory_on(&n->bytes, DEVICE_CPU);
     char                 a[32], b[32];
     str_printf(out, "model           %s\n", x->path);
     str_printf(out, "architecture    %.*s, %s%.1f M parameters, %s, %s\n", (int)s->arch.len, s->arch.data, "",
@@ -238,7 +242,7 @@ static void put_json(const info *x, str *out) {
     const need              *n = &x->n;
     const model_summary     *s = &x->sum;
     const calibration       *c = &x->speed;
-    uint64_t                 total = device_memory_on(&n->bytes, NEED_CPU);
+    uint64_t                 total = device_memory_on(&n->bytes, DEVICE_CPU);
     static const char *const sources[] = { "null", "\"estimate\"", "\"calibration\"" };
     const struct {
         const char *key;
@@ -265,9 +269,9 @@ static void put_json(const info *x, str *out) {
                n->n_ctx, n->n_ctx_train, n->n_sequences, x->cache_type);
     for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++)
         str_printf(out, "%s\"%s\":%" PRIu64, i ? "," : "", memory[i].key, memory[i].value);
-    if (n->device_limit)
-        str_printf(out, ",\"device\":%" PRIu64 ",\"device_limit\":%" PRIu64, device_memory_on(&n->bytes, n->memory),
-                   n->device_limit);
+    if (n->limits.n)
+        str_printf(out, ",\"device\":%" PRIu64 ",\"device_limit\":%" PRIu64, device_memory_beside(&n->bytes),
+                   device_memory_sum(&n->limits));
     if (x->available)
         str_printf(out, ",\"available\":%" PRIu64 ",\"available_from\":\"%s\",\"fits\":%s", x->available,
                    x->available_from, need_fits(n, x->available) ? "true" : "false");

@@ -27,5 +27,5 @@ void serve_workers(const config_values *v, host_options *o) {
     const config_value *limit = config_get(v, "models.mem_limit");
     o->worker_env = worker_environment();
     if (limit->origin)
-        (void)device_memory_set(&o->budget, NEED_CPU, limit->integer < 0 ? HOST_NO_LIMIT : (uint64_t)limit->integer);
+        (void)device_memory_set(&o->budget, DEVICE_CPU, limit->integer < 0 ? HOST_NO_LIMIT : (uint64_t)limit->integer);
 }

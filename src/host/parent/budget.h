@@ -3,7 +3,7 @@
 #ifndef HOST_PARENT_BUDGET_H
 #define HOST_PARENT_BUDGET_H
 
-#include "runtime/device_memory.h"
+#include "base/device_memory.h"
 
 /* A device on which bytes are needed although it has no budget; NULL: none. */
 const char *budget_unknown(const device_memory *budget, const device_memory *wants);

@@ -119,9 +119,9 @@ static void fill_defaults(host_options *o) {
     if (o->keep_alive_ms == HOST_KEEP_DEFAULT) o->keep_alive_ms = DEFAULT_KEEP_MS;
     if (o->wait_ms <= 0) o->wait_ms = DEFAULT_WAIT_MS;
     if (o->yield_ms <= 0) o->yield_ms = DEFAULT_YIELD_MS;
-    if (!device_memory_on(&o->budget, NEED_CPU)) {
+    if (!device_memory_on(&o->budget, DEVICE_CPU)) {
         uint64_t most = machine_memory_available(NULL) / 5 * 4;
-        (void)device_memory_set(&o->budget, NEED_CPU, most ? most : HOST_NO_LIMIT); /* 0: the system does not say */
+        (void)device_memory_set(&o->budget, DEVICE_CPU, most ? most : HOST_NO_LIMIT); /* 0: the system does not say */
     }
     nn_device devices[NN_MAX_DEVICES];
     for (int i = 0, n = backend_devices(devices, NN_MAX_DEVICES); i < n; i++) {
@@ -563,7 +563,7 @@ void host_stat(host *h, host_stats *out) {
     memset(out, 0, sizeof *out);
     pthread_mutex_lock(&h->lock);
     out->runtime = h->gone;
-    out->limit_bytes = device_memory_on(&h->options.budget, NEED_CPU);
+    out->limit_bytes = device_memory_on(&h->options.budget, DEVICE_CPU);
     out->budget = h->options.budget;
     out->crashes = h->crashes;
     h->inside++;
@@ -572,7 +572,7 @@ void host_stat(host *h, host_stats *out) {
         out->n_loading += m->phase >= MODEL_MEASURING && m->phase < MODEL_UP;
         out->n_loaded += m->phase == MODEL_UP;
         if (m->phase == MODEL_UP) out->loaded_bytes += m->info.file_bytes;
-        if (m->placed) out->need_bytes += device_memory_on(&m->need, NEED_CPU);
+        if (m->placed) out->need_bytes += device_memory_on(&m->need, DEVICE_CPU);
         if (m->placed) (void)device_memory_add_all(&out->need, &m->need);
     }
     for (model *m = h->models; m; m = m->next) {

@@ -10,6 +10,7 @@
  * of the busy models is asked to yield: what it has begun ends as it would, new requests for it wait, then it goes and
  * stands in line itself. So nobody waits for ever and nothing that is in use is ended.
  */
+#include "backend/backend.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/machine.h"
@@ -63,6 +64,59 @@ static void refuse(host *h, model *m, const err *why) {
     tell_failure(h, m);
 }
 
+/* --- what is taken --- */
+
+typedef struct taken {
+    int           count;
+    device_memory bytes;
+} taken;
+
+/* What is taken now, what will be when those that are ending are gone, and what pinned models never give back. */
+typedef struct room {
+    taken now, later, pinned;
+} room;
+
+/* A model that was let in needs no device without a budget, and there are not more of those than fit. */
+static void take(taken *t, const model *m) {
+    t->count++;
+    (void)device_memory_add_all(&t->bytes, &m->need);
+}
+
+static void look(host *h, room *r) {
+    *r = (room){ 0 };
+    for (model *m = h->models; m; m = m->next) {
+        if (!m->placed) continue;
+        bool stays = m->phase == MODEL_LOADING || m->phase == MODEL_UP;
+        take(&r->now, m);
+        if (stays) take(&r->later, m);
+        if (stays && model_pinned(m)) take(&r->pinned, m);
+    }
+}
+
+/* Where nobody named a device, the GPU with the most room begins. */
+static const char *preferred_device(host *h, char out[80]) {
+    const char         *device = h->options.runtime.engine.device;
+    const device_bytes *best = NULL, *first = NULL;
+    uint64_t            most = 0;
+    room                r;
+    if (!backend_is_auto(device)) return device;
+    look(h, &r);
+    for (size_t i = 0; i < h->options.budget.n; i++) {
+        const device_bytes *d = &h->options.budget.on[i];
+        uint64_t            used = device_memory_on(&r.now.bytes, d->device);
+        if (strcmp(d->device, DEVICE_CPU) == 0) continue;
+        if (!first) first = d;
+        if (best && (d->bytes > used ? d->bytes - used : 0) <= most) continue;
+        most = d->bytes > used ? d->bytes - used : 0;
+        best = d;
+    }
+    if (best == first) return device;
+    snprintf(out, 80, "auto:%.64s", best->device);
+    return out;
+}
+
+/* --- starting --- */
+
 /* Tests only: what is to go wrong with a model, of "MODEL=FAULT;MODEL=FAULT". */
 static void find_fault(const char *list, const char *name, char out[256]) {
     size_t n = strlen(name);
@@ -75,7 +129,7 @@ static void find_fault(const char *list, const char *name, char out[256]) {
 }
 
 static void start(host *h, model *m) {
-    char          fault[256];
+    char          fault[256], device[80];
     err           e = { 0 };
     child_options o = { .program = h->options.program ? h->options.program : "/proc/self/exe",
                         .env = h->options.worker_env,
@@ -91,6 +145,7 @@ static void start(host *h, model *m) {
                         .on_end = model_take_end,
                         .ctx = m };
     o.open.runtime.path = m->info.path;
+    o.open.runtime.engine.device = preferred_device(h, device);
     if (m->settings) o.open.runtime.settings = *m->settings;
     o.open.runtime.spare_bytes = machine_memory_available(NULL); /* moved weights count as mapped ones do: once */
     const char **paths = NULL;
@@ -187,33 +242,6 @@ static bool act(host *h, model *m, int64_t *wake) {
 
 /* --- places --- */
 
-typedef struct taken {
-    int           count;
-    device_memory bytes;
-} taken;
-
-/* What is taken now, what will be when those that are ending are gone, and what pinned models never give back. */
-typedef struct room {
-    taken now, later, pinned;
-} room;
-
-/* A model that was let in needs no device without a budget, and there are not more of those than fit. */
-static void take(taken *t, const model *m) {
-    t->count++;
-    (void)device_memory_add_all(&t->bytes, &m->need);
-}
-
-static void look(host *h, room *r) {
-    *r = (room){ 0 };
-    for (model *m = h->models; m; m = m->next) {
-        if (!m->placed) continue;
-        bool stays = m->phase == MODEL_LOADING || m->phase == MODEL_UP;
-        take(&r->now, m);
-        if (stays) take(&r->later, m);
-        if (stays && model_pinned(m)) take(&r->pinned, m);
-    }
-}
-
 static bool fits(const host *h, const taken *t, const model *m) {
     return t->count < h->options.max_loaded && !budget_lacking(&h->options.budget, &t->bytes, &m->need);
 }
@@ -245,7 +273,7 @@ static model *first_in_line(host *h) {
 
 /* " on cuda:0"; the machine's own memory needs no name. */
 static const char *on_device(const char *device, char out[80]) {
-    if (strcmp(device, NEED_CPU) == 0) return "";
+    if (strcmp(device, DEVICE_CPU) == 0) return "";
     snprintf(out, 80, " on %s", device);
     return out;
 }
@@ -265,10 +293,10 @@ static bool refuse_hopeless(host *h, model *m, const room *r) {
         err_set(&e, ERR_LIMIT, "it needs %.2f GiB of memory%s and the limit is %.2f GiB; choose a smaller context%s",
                 (double)device_memory_on(&m->need, device) / gib, on_device(device, on),
                 (double)device_memory_on(budget, device) / gib,
-                strcmp(device, NEED_CPU) == 0 ? " or raise --mem-limit" : ", smaller pages (--kv) or --device cpu");
+                strcmp(device, DEVICE_CPU) == 0 ? " or raise --mem-limit" : ", smaller pages (--kv) or --device cpu");
     } else if (!fits(h, &r->pinned, m)) {
         device = budget_lacking(budget, &r->pinned.bytes, &m->need);
-        if (!device) device = NEED_CPU;
+        if (!device) device = DEVICE_CPU;
         uint64_t limit = device_memory_on(budget, device), pinned = device_memory_on(&r->pinned.bytes, device);
         err_set(&e, ERR_LIMIT, "it needs %.2f GiB of memory%s and the pinned models leave %.2f GiB and %d places",
                 (double)device_memory_on(&m->need, device) / gib, on_device(device, on),

@@ -9,6 +9,7 @@
 #include "host/host.h"
 #include "host/inbox.h"
 #include "host/worker/fault.h"
+#include "host/worker/gpus.h"
 #include "host/worker/sandbox.h"
 
 #include <errno.h>
@@ -369,13 +370,13 @@ static void say_failed(worker *w, const err *why) {
 /* What is opened is what was measured: where it computes, and what the cache may take, are found out once. */
 static void keep_place(worker *w, const need *n) {
     engine_options *o = &w->open.runtime.engine;
-    w->may_leave = (w->may_leave || backend_is_auto(o->device)) && strcmp(n->device, NEED_CPU) != 0;
+    w->may_leave = (w->may_leave || backend_is_auto(o->device)) && strcmp(n->device, DEVICE_CPU) != 0;
     if (n->left[0]) log_warn("worker", "%s", n->left);
     snprintf(w->device, sizeof w->device, "%s", n->device);
     o->device = w->device;
     o->cache_room = n->cache_room;
     /* Weights that were copied to a device are not worth moving in the machine's memory, too. */
-    if (strcmp(n->device, NEED_CPU) != 0) w->open.runtime.spare_bytes = 0;
+    if (strcmp(n->device, DEVICE_CPU) != 0) w->open.runtime.spare_bytes = 0;
 }
 
 /* The first look into the file. */
@@ -391,7 +392,7 @@ static int measure(worker *w, err *e) {
     keep_place(w, &n);
     if (w->open.runtime.spare_bytes / 2 > n.weights_bytes) { /* they will move, piece by piece */
         n.other_bytes += MOVING_BYTES;
-        (void)device_memory_add(&n.bytes, NEED_CPU, MOVING_BYTES);
+        (void)device_memory_add(&n.bytes, DEVICE_CPU, MOVING_BYTES);
     }
     fault_at_need(&w->fault, &n.bytes);
     w->need = n;
@@ -407,7 +408,7 @@ static int measure(worker *w, err *e) {
 static void say_adapters(worker *w) {
     need n = w->need;
     n.other_bytes += w->adapter_bytes;
-    if (device_memory_add(&n.bytes, NEED_CPU, w->adapter_bytes)) (void)wire_put_need(&w->out, &n, NULL);
+    if (device_memory_add(&n.bytes, DEVICE_CPU, w->adapter_bytes)) (void)wire_put_need(&w->out, &n, NULL);
 }
 
 static void on_adapters(void *ctx, uint64_t bytes) {
@@ -454,7 +455,7 @@ static int load_elsewhere(worker *w, err *e) {
         return measure(w, e);
     }
     log_warn("worker", "%s; the model computes on the CPU", e->msg);
-    w->open.runtime.engine.device = NEED_CPU;
+    w->open.runtime.engine.device = DEVICE_CPU;
     w->open.runtime.engine.cache_room = 0;
     w->open.runtime.spare_bytes = machine_memory_available(NULL);
     return measure(w, e);
@@ -594,14 +595,9 @@ static int find_eyes(worker *w, err *e) {
 
 static bool has_gpu(const char *device) { return backend_has_driver(device) && access("/dev/nvidiactl", F_OK) == 0; }
 
-/* Opening the model says what is wrong with a device that somebody named. */
-static void prepare_device(void *ctx) {
-    worker      *w = ctx;
-    const char **device = &w->open.runtime.engine.device;
-    err          e = { 0 };
-    if (backend_prepare(*device, &e) == 0) return;
-    log_warn("worker", "%s%s", e.msg, backend_is_auto(*device) ? "; the model computes on the CPU" : "");
-    if (backend_is_auto(*device)) *device = NEED_CPU;
+static void prepare_devices(void *ctx) {
+    worker *w = ctx;
+    gpus_prepare(&w->open.runtime.engine, w->open.runtime.path);
 }
 
 /* Before anything of the model is opened, while there is one thread. */
@@ -628,7 +624,7 @@ static int build_walls(worker *w, err *e) {
     }
     bool            gpu = has_gpu(w->open.runtime.engine.device);
     sandbox_options o = { .gpu = gpu,
-                          .before_filter = gpu ? prepare_device : NULL,
+                          .before_filter = gpu ? prepare_devices : NULL,
                           .ctx = w,
                           .readable = readable,
                           .n_readable = n,

@@ -16,7 +16,7 @@ enum { MAX_CONTEXT = 1 << 24, HUB_HITS = 20, HUB_MOST = 100 };
 
 static void put_memory(jw *w, const need *n) {
     const char *from = NULL;
-    uint64_t    total = device_memory_on(&n->bytes, NEED_CPU), available = machine_memory_available(&from);
+    uint64_t    total = device_memory_on(&n->bytes, DEVICE_CPU), available = machine_memory_available(&from);
     jw_key(w, "memory");
     jw_open(w, '{');
     jw_put_int(w, "weights", (int64_t)n->weights_bytes);
@@ -25,9 +25,9 @@ static void put_memory(jw *w, const need *n) {
     jw_put_int(w, "scratch", (int64_t)n->scratch_bytes);
     jw_put_int(w, "other", (int64_t)n->other_bytes);
     jw_put_int(w, "total", (int64_t)total);
-    if (n->device_limit) {
-        jw_put_int(w, "device", (int64_t)device_memory_on(&n->bytes, n->memory));
-        jw_put_int(w, "device_limit", (int64_t)n->device_limit);
+    if (n->limits.n) {
+        jw_put_int(w, "device", (int64_t)device_memory_beside(&n->bytes));
+        jw_put_int(w, "device_limit", (int64_t)device_memory_sum(&n->limits));
     }
     if (available) {
         jw_put_int(w, "available", (int64_t)available);

@@ -272,7 +272,7 @@ static void test_devices(void **state) {
     host_stats      st;
     err             e = { 0 };
     (void)state;
-    o.budget = (device_memory){ .on = { { NEED_CPU, HOST_NO_LIMIT }, { "cuda:0", 1000 } }, .n = 2 };
+    o.budget = (device_memory){ .on = { { DEVICE_CPU, HOST_NO_LIMIT }, { "cuda:0", 1000 } }, .n = 2 };
     o.debug_fault = "a=need:cuda:0=600;b=need:cuda:0=600;large=need:cuda:0=1001;lost=need:cuda:7=1";
     o.yield_ms = 10;
     host *h = open_host(&o);

@@ -233,8 +233,8 @@ static void test_moved(void **state) {
     assert_true(m.state == HOST_LOADED && m.crashes == 0);
     host_stat(h, &st); /* counted once */
     assert_int_equal(st.need_bytes, m.need_bytes);
-    assert_int_equal(device_memory_on(&m.need, NEED_CPU), m.need_bytes);
-    assert_string_equal(m.device, NEED_CPU);
+    assert_int_equal(device_memory_on(&m.need, DEVICE_CPU), m.need_bytes);
+    assert_string_equal(m.device, DEVICE_CPU);
     host_free(h);
 }
 

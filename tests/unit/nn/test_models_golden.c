@@ -202,7 +202,7 @@ static void check_same_bits(const golden *g, const nn_model *m, unsigned cpu, in
     free(other);
 }
 
-/* What one executor gives, from two. False: the model cannot be divided in this way. */
+/* What one executor gives, from several. False: the model cannot be divided in this way. */
 static bool is_same_divided(const golden *g, const nn_model *m, const float *one, float *two, const char *device) {
     const way         w = { .chunk = 7, .threads = 1, .company = true, .cpu = cpu_detect(), .kv = NN_KV_F32 };
     const nn_backend *backend;
@@ -232,7 +232,10 @@ static int check_divided(const golden *g, const nn_model *m) {
     for (int layers = 1; layers <= m->tape->n_layer; layers++) {
         snprintf(device, sizeof device, "cpu/%d", layers);
         n += is_same_divided(g, m, one, two, device);
+        snprintf(device, sizeof device, "cpu+cpu/%d+cpu/1", layers);
+        if (layers < m->tape->n_layer) (void)is_same_divided(g, m, one, two, device);
     }
+    (void)is_same_divided(g, m, one, two, "cpu+cpu+cpu");
     for (int mixtures = 0; nn_mixtures(m->tape) && mixtures <= nn_mixtures(m->tape); mixtures++) {
         snprintf(device, sizeof device, "cpu/experts:%d", mixtures);
         assert_true(is_same_divided(g, m, one, two, device));

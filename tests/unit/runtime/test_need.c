@@ -24,7 +24,7 @@ static need need_of(const fixture *f, const engine_options *o, int n_sequences) 
     err  e = { 0 };
     if (need_of_model(&n, f->file, o, n_sequences, &e) < 0) fail_msg("%s", e.msg);
     assert_int_equal(n.bytes.n, 1);
-    assert_int_equal(device_memory_on(&n.bytes, NEED_CPU),
+    assert_int_equal(device_memory_on(&n.bytes, DEVICE_CPU),
                      n.weights_bytes + n.cache_bytes + n.scratch_bytes + n.other_bytes);
     return n;
 }
@@ -227,7 +227,7 @@ static void test_resident(void **state) {
         close(pipes[1]);
         uint64_t said_bytes = n.weights_bytes + n.cache_bytes + n.scratch_bytes;
         printf("%s: %.1f MiB said, %.1f MiB grown\n", models[i], (double)said_bytes / 1048576, (double)grown / 1048576);
-        assert_true(grown <= device_memory_on(&n.bytes, NEED_CPU));
+        assert_true(grown <= device_memory_on(&n.bytes, DEVICE_CPU));
         assert_true((double)grown <= 1.1 * (double)said_bytes + 4e6);
         assert_true((double)grown >= 0.5 * (double)said_bytes);
     }
@@ -255,7 +255,7 @@ static void test_available(void **state) {
 
 static device_memory two(uint64_t cpu, uint64_t gpu) {
     device_memory m = { 0 };
-    if (cpu) assert_true(device_memory_add(&m, NEED_CPU, cpu));
+    if (cpu) assert_true(device_memory_add(&m, DEVICE_CPU, cpu));
     if (gpu) assert_true(device_memory_add(&m, "cuda:0", gpu));
     return m;
 }
@@ -264,11 +264,11 @@ static void test_device_memory(void **state) {
     device_memory m = { 0 };
     char          name[80];
     (void)state;
-    assert_null(device_memory_find(&m, NEED_CPU));
-    assert_int_equal(device_memory_on(&m, NEED_CPU), 0);
-    assert_true(device_memory_add(&m, NEED_CPU, 5) && device_memory_add(&m, NEED_CPU, 6));
+    assert_null(device_memory_find(&m, DEVICE_CPU));
+    assert_int_equal(device_memory_on(&m, DEVICE_CPU), 0);
+    assert_true(device_memory_add(&m, DEVICE_CPU, 5) && device_memory_add(&m, DEVICE_CPU, 6));
     assert_true(device_memory_add(&m, "cuda:0", UINT64_MAX) && device_memory_add(&m, "cuda:0", 1));
-    assert_true(m.n == 2 && device_memory_on(&m, NEED_CPU) == 11 && device_memory_on(&m, "cuda:0") == UINT64_MAX);
+    assert_true(m.n == 2 && device_memory_on(&m, DEVICE_CPU) == 11 && device_memory_on(&m, "cuda:0") == UINT64_MAX);
     assert_true(device_memory_sum(&m) == UINT64_MAX);
     assert_true(device_memory_beside(&m) == UINT64_MAX);
     assert_true(device_memory_set(&m, "cuda:0", 4) && device_memory_sum(&m) == 15 && device_memory_beside(&m) == 4);
@@ -280,12 +280,12 @@ static void test_device_memory(void **state) {
     assert_false(device_memory_add(&m, "", 1));
     assert_false(device_memory_add(&m, "a b", 1));
     assert_false(device_memory_add(&m, "\xff", 1));
-    for (size_t i = m.n; i < NEED_MAX_DEVICES; i++) {
+    for (size_t i = m.n; i < DEVICE_MEMORY_MAX; i++) {
         snprintf(name, sizeof name, "d:%zu", i);
         assert_true(device_memory_add(&m, name, 1));
     }
     assert_false(device_memory_add(&m, "one-more", 1));
-    assert_true(device_memory_add(&m, "d:9", 1) && m.n == NEED_MAX_DEVICES);
+    assert_true(device_memory_add(&m, "d:9", 1) && m.n == DEVICE_MEMORY_MAX);
 }
 
 /* Less and less of a model, and then nothing: the host counts how often a worker asks for another place. */
@@ -294,7 +294,7 @@ static void test_smaller(void **state) {
     for (int layers = 1; layers <= 256; layers++) {
         for (int mixtures = 0; mixtures <= layers; mixtures += layers) {
             need n = {
-                .device = "cuda:0", .memory = "cuda:0", .device_limit = 1, .n_layer = layers, .n_mixtures = mixtures
+                .device = "cuda:0", .limits = { { { "cuda:0", 1 } }, 1 }, .n_layer = layers, .n_mixtures = mixtures
             };
             int times = 0;
             while (need_smaller(&n, n.device)) {
@@ -304,33 +304,40 @@ static void test_smaller(void **state) {
             if (layers >= 2 && times == 0) fail_msg("%d layers: nothing smaller", layers);
         }
     }
-    need cpu = { .device = NEED_CPU, .memory = NEED_CPU, .n_layer = 8 };
+    need cpu = { .device = DEVICE_CPU, .n_layer = 8 };
     assert_false(need_smaller(&cpu, cpu.device));
+    need several = { .device = "cuda:0+cuda:1",
+                     .limits = { { { "cuda:0", 100 }, { "cuda:1", 300 } }, 2 },
+                     .n_layer = 32 };
+    assert_true(need_smaller(&several, several.device));
+    assert_string_equal(several.device, "cuda:0/6+cuda:1/18");
+    assert_true(need_smaller(&several, several.device));
+    assert_string_equal(several.device, "cuda:0/5+cuda:1/13"); /* 18 of them, as the memory is divided */
 }
 
 /* Where a device is named, or none is there, nothing is left; a device that is too small says what would fit. */
 static void test_device(void **state) {
-    engine_options o = { .device = NEED_CPU };
+    engine_options o = { .device = DEVICE_CPU };
     model_file    *f;
     need           n, more;
     err            e = { 0 };
     (void)state;
     assert_int_equal(model_file_open(&f, HEARTH_SOURCE_DIR "/models/demo/demo.gguf", &e), 0);
     assert_int_equal(need_of_model(&n, f, &o, 0, &e), 0);
-    assert_string_equal(n.device, NEED_CPU);
-    assert_true(!n.left[0] && n.device_limit == 0 && n.cache_room > 0);
-    assert_false(need_may_leave(NEED_CPU, ERR_NOMEM));
+    assert_string_equal(n.device, DEVICE_CPU);
+    assert_true(!n.left[0] && n.limits.n == 0 && n.cache_room > 0);
+    assert_false(need_may_leave(DEVICE_CPU, ERR_NOMEM));
     assert_int_equal(need_check_device(&n, HEARTH_SOURCE_DIR "/models/demo/demo.gguf", &o, &e), 0);
-    uint64_t all = device_memory_on(&n.bytes, NEED_CPU);
+    uint64_t all = device_memory_on(&n.bytes, DEVICE_CPU);
     assert_true(need_fits(&n, all) && need_fits(&n, 0) && !need_fits(&n, all - 1));
     int context = need_fitting_context(&n, f, &o, 0, all - 1);
     assert_true(context > 0 && context < n.n_ctx);
     o.n_ctx = context;
     assert_int_equal(need_of_model(&more, f, &o, 0, &e), 0);
-    assert_true(device_memory_on(&more.bytes, NEED_CPU) < all);
-    n.device_limit = all - 1; /* as though it had memory of its own */
+    assert_true(device_memory_on(&more.bytes, DEVICE_CPU) < all);
+    (void)device_memory_set(&n.limits, DEVICE_CPU, all - 1); /* as though it had memory of its own */
     assert_int_equal(need_check_device(&n, HEARTH_SOURCE_DIR "/models/demo/demo.gguf", &o, &e), ERR_NOMEM);
-    assert_non_null(strstr(e.msg, "GiB of the memory of cpu, where models may take"));
+    assert_non_null(strstr(e.msg, "where models may take"));
     model_file_free(f);
 }
 

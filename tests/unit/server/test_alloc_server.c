@@ -90,7 +90,7 @@ static int ask(void *ctx, char *result, err *e) {
 static void test_exchange(void **state) {
     host_options ho = { .program = getenv("HEARTH_PROGRAM"),
                         .keep_alive_ms = HOST_KEEP_FOREVER,
-                        .budget = { .on = { { NEED_CPU, HOST_NO_LIMIT } }, .n = 1 },
+                        .budget = { .on = { { DEVICE_CPU, HOST_NO_LIMIT } }, .n = 1 },
                         .runtime = { .engine = { .n_threads = 1 } } };
     auth        *keys = NULL;
     running      r = { .rc = -1 };

@@ -114,7 +114,7 @@ static void *serve(void *ctx) {
 static void start(running *r, const char *fault) {
     host_options ho = { .program = getenv("HEARTH_PROGRAM"),
                         .keep_alive_ms = HOST_KEEP_DEFAULT,
-                        .budget = { .on = { { NEED_CPU, HOST_NO_LIMIT } }, .n = 1 },
+                        .budget = { .on = { { DEVICE_CPU, HOST_NO_LIMIT } }, .n = 1 },
                         .runtime = { .engine = { .n_threads = 1 } },
                         .worker_env = kept_env,
                         .debug_fault = fault };

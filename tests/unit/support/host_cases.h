@@ -32,7 +32,7 @@ TEST_HELPER host_options usual(void) {
     }
     return (host_options){ .program = program,
                            .keep_alive_ms = HOST_KEEP_DEFAULT,
-                           .budget = { .on = { { NEED_CPU, HOST_NO_LIMIT } }, .n = 1 },
+                           .budget = { .on = { { DEVICE_CPU, HOST_NO_LIMIT } }, .n = 1 },
                            .runtime = { .engine = { .n_threads = 1 } },
                            .worker_env = kept_env };
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/device_memory.h"
+#include "base/device_memory.h"
 
 #include <string.h>
 
@@ -14,7 +14,7 @@ static device_bytes *entry(device_memory *m, const char *device) {
     for (size_t i = 0; i < m->n; i++) {
         if (strcmp(m->on[i].device, device) == 0) return &m->on[i];
     }
-    if (m->n == NEED_MAX_DEVICES || !is_name(device)) return NULL;
+    if (m->n == DEVICE_MEMORY_MAX || !is_name(device)) return NULL;
     device_bytes *d = &m->on[m->n++];
     *d = (device_bytes){ 0 };
     memcpy(d->device, device, strlen(device));
@@ -43,7 +43,7 @@ uint64_t device_memory_sum(const device_memory *m) {
 
 uint64_t device_memory_beside(const device_memory *m) {
     device_memory others = *m;
-    (void)device_memory_set(&others, NEED_CPU, 0);
+    (void)device_memory_set(&others, DEVICE_CPU, 0);
     return device_memory_sum(&others);
 }
 
