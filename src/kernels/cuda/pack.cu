@@ -374,6 +374,42 @@ struct pack_pair8 : pack_pairs<4> {
     }
 };
 
+template <int GROUP, bool E5M2> struct pack_float8 {
+    using tile = unpack_float8<GROUP, E5M2>;
+    enum { BLOCK = sizeof(cuda_float8_block) };
+    __device__ static inline const cuda_float8_block *at(const pack_args &a, int64_t row, int64_t col) {
+        return reinterpret_cast<const cuda_float8_block *>(a.from + row * a.row_bytes) + col / 32;
+    }
+    __device__ static inline uint32_t top(const uint8_t *b) {
+        return top_of(reinterpret_cast<const cuda_float8_block *>(b)->scale);
+    }
+    /* Where a byte lies in half a word: that of pair a0 or a2, or of a1 or a3. */
+    __device__ static inline uint32_t place(const pack_args &a, int64_t row, int64_t col, bool upper) {
+        const uint32_t c = row < a.rows && col < a.cols ? at(a, row, col)->q[col % 32] : 0;
+        if (E5M2) return upper ? c << 8 : c;
+        return upper ? (c & 0x80) << 8 | (c & 0x7f) << 7 : (c & 0x80) << 7 | (c & 0x7f);
+    }
+    __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+        for (int i = 0; i < 16; i++) { /* word i: 16 columns i / 2, pairs a0 a1 or a2 a3 */
+            uint32_t w = 0;
+            for (int k = 0; k < 4; k++) { /* pair k / 2, element k % 2 */
+                const int p = i % 2 * 2 + k / 2;
+                w |= place(a, row0 + pair_row(p, lane), col0 + i / 2 * 16 + pair_col(p, lane) + k % 2, k < 2) << (16 * (k % 2));
+            }
+            *reinterpret_cast<uint32_t *>(to + i / 4 * 512 + lane * 16 + i % 4 * 4) = w;
+        }
+        for (int i = lane; i < 16 * tile::SCALES; i += 32) {
+            const int64_t row = row0 + i / tile::SCALES, col = col0 + i % tile::SCALES * GROUP;
+            const bool    in = row < a.rows && col < a.cols;
+            reinterpret_cast<uint16_t *>(to + 2048)[i] =
+                (uint16_t)(in ? halved(at(a, row, col)->scale, (E5M2 ? 0 : 8) - a.power) : 0);
+        }
+    }
+};
+using pack_e4m3_128 = pack_float8<128, false>;
+using pack_e4m3_32 = pack_float8<32, false>;
+using pack_e5m2_32 = pack_float8<32, true>;
+
 /* As UNPACK_TILED. */
 #define PACK_TILED(X)                                                                                                  \
     X(TENSOR_Q4_0, pack_q4_0)                                                                                          \
@@ -387,7 +423,10 @@ struct pack_pair8 : pack_pairs<4> {
     X(TENSOR_TABLE16, pack_table<16>)                                                                                  \
     X(TENSOR_PAIR4, pack_pair4)                                                                                        \
     X(TENSOR_PAIR5, pack_pair5)                                                                                        \
-    X(TENSOR_PAIR8, pack_pair8)
+    X(TENSOR_PAIR8, pack_pair8)                                                                                        \
+    X(TENSOR_E4M3_128, pack_e4m3_128)                                                                                  \
+    X(TENSOR_E4M3_32, pack_e4m3_32)                                                                                    \
+    X(TENSOR_E5M2_32, pack_e5m2_32)
 
 /* One warp per tile. */
 template <class F> static __global__ void pack_kernel(const pack_args a) {

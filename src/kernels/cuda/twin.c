@@ -172,6 +172,16 @@ static void weights_pair(const cuda_pair_block *b, int power, uint16_t *out) {
     for (int i = 0; i < 32; i++) out[i] = round16(ldexp(b->q[i] * s, -24) + m);
 }
 
+/* Of E4M3 the scale is held times 2^8 and the number divided by it; the code of its NaN is a number like others. */
+static void weights_float8(const cuda_float8_block *b, bool e5m2, int power, int n, uint16_t *out) {
+    const double s = scaled_float(b->scale, power, e5m2 ? 0 : 8);
+    for (int i = 0; i < n; i++) {
+        const int    m = b->q[i] & 0x7f;
+        const double v = e5m2 ? half((uint16_t)(m << 8)) : m < 8 ? ldexp(m, -9 - 8) : ldexp(8 + m % 8, m / 8 - 10 - 8);
+        out[i] = round16(b->q[i] & 0x80 ? -v * s : v * s);
+    }
+}
+
 bool cuda_twin_weights(tensor_type type, const void *row, int64_t n, int power, uint16_t *out) {
     switch (type) {
     case TENSOR_F16:
@@ -207,6 +217,13 @@ bool cuda_twin_weights(tensor_type type, const void *row, int64_t n, int power, 
     case TENSOR_PAIR5:
     case TENSOR_PAIR8:
         for (int64_t i = 0; i < n / 32; i++) weights_pair((const cuda_pair_block *)row + i, power, out + 32 * i);
+        return true;
+    case TENSOR_E4M3_128:
+    case TENSOR_E4M3_32:
+    case TENSOR_E5M2_32:
+        for (int64_t i = 0; i < n; i += 32)
+            weights_float8((const cuda_float8_block *)row + i / 32, type == TENSOR_E5M2_32, power,
+                           n - i < 32 ? (int)(n - i) : 32, out + i);
         return true;
     default: return false;
     }
@@ -244,6 +261,9 @@ static uint32_t block_top(tensor_type type, const uint8_t *b) {
     case TENSOR_PAIR8:
         return most_of(top_of(((const cuda_pair_block *)b)->scale),
                        top_of(((const cuda_pair_block *)b)->min * 0x1p-12f));
+    case TENSOR_E4M3_128:
+    case TENSOR_E4M3_32:
+    case TENSOR_E5M2_32: return top_of(((const cuda_float8_block *)b)->scale);
     case TENSOR_Q6_K:
         for (int i = 0; i < 16; i++) {
             sc = abs(((const block_q6_k *)b)->scales[i]);
@@ -267,7 +287,7 @@ int cuda_twin_power(tensor_type type, const void *blocks, int64_t n, size_t byte
         const uint32_t t = block_top(type, (const uint8_t *)blocks + (size_t)i * bytes);
         if (t > top) top = t;
     }
-    return cuda_pack_power(type == TENSOR_MXFP4, top);
+    return cuda_pack_power(type, top);
 }
 
 int cuda_twin_row(bool bf16, const float *x, int64_t n, uint16_t *out) {

@@ -15,6 +15,7 @@
  *     Q5_K
  *     PAIR4, PAIR5, PAIR8: m is the minimum;                             D * 2^-24 * q + m, fused
  *     MXFP4        d * q, which is exact but for weights 2^24 times smaller than the largest
+ *     E4M3_128, E4M3_32, E5M2_32: scale * q
  *     F16, BF16    the value itself
  *
  * A type has COLS and BYTES of a tile, BF16 for the kind of multiplication, at() for a tile's address, prepare() for
@@ -403,6 +404,48 @@ struct unpack_pair8 : unpack_tiled<2304> {
     }
 };
 
+/*
+ * Bytes of FP8, two pairs in a word. Seven bits of E4M3 in the lower four of a half's exponent and the upper three of its
+ * mantissa are 2^-8 of the number, subnormal ones too; a byte of E5M2 is the upper half of a half. A scale for each GROUP
+ * columns.
+ */
+template <int GROUP, bool E5M2> struct unpack_float8 : unpack_tiled<2048 + 4096 / GROUP> {
+    enum { COLS = 128, BYTES = 2048 + 4096 / GROUP, BF16 = 0, SCALES = COLS / GROUP }; /* SCALES: of a row */
+    __device__ static inline uint32_t upper(uint32_t w) { return w & (E5M2 ? 0xff00ff00u : 0xbf80bf80u); }
+    __device__ static inline uint32_t lower(uint32_t w) {
+        return E5M2 ? w << 8 & 0xff00ff00u : set_in(w << 1, 0x80008000u, w << 7 & 0x3f803f80u);
+    }
+    __device__ static inline uint32_t times(uint32_t w, __half2 s) { return as_u32(__hmul2_rn(as_half2(w), s)); }
+    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, const uint8_t *, int block,
+                                            int lane) {
+        const __half *scale = reinterpret_cast<const __half *>(tile + 2048) + lane / 4 * SCALES;
+        uint32_t      d0, d8; /* of twice 32 columns */
+        if constexpr (GROUP == 32) {
+            d0 = *reinterpret_cast<const uint32_t *>(scale + block * 2);
+            d8 = *reinterpret_cast<const uint32_t *>(scale + 8 * SCALES + block * 2);
+        } else {
+            d0 = as_u32(__half2half2(scale[0])), d8 = as_u32(__half2half2(scale[8]));
+        }
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const uint4    q = load_lane16(tile + (block * 2 + i) * 512 + lane * 16);
+            const uint32_t w[4] = { q.x, q.y, q.z, q.w };
+            const __half2  s0 = i == 0 ? low_twice(d0) : high_twice(d0), s8 = i == 0 ? low_twice(d8) : high_twice(d8);
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                a[2 * i + j][0] = times(upper(w[2 * j]), s0);
+                a[2 * i + j][1] = times(lower(w[2 * j]), s8);
+                a[2 * i + j][2] = times(upper(w[2 * j + 1]), s0);
+                a[2 * i + j][3] = times(lower(w[2 * j + 1]), s8);
+            }
+        }
+    }
+};
+
+using unpack_e4m3_128 = unpack_float8<128, false>;
+using unpack_e4m3_32 = unpack_float8<32, false>;
+using unpack_e5m2_32 = unpack_float8<32, true>;
+
 /* 16 rows of an image block in shared memory. */
 template <int IS_BF16> struct unpack_image : unpack_plain {
     enum { COLS = 64, BYTES = 2048, BF16 = IS_BF16 };
@@ -431,6 +474,9 @@ using unpack_bf16 = unpack_image<1>;
     X(TENSOR_TABLE16, unpack_table<16>)                                                                                \
     X(TENSOR_PAIR4, unpack_pair4)                                                                                      \
     X(TENSOR_PAIR5, unpack_pair5)                                                                                      \
-    X(TENSOR_PAIR8, unpack_pair8)
+    X(TENSOR_PAIR8, unpack_pair8)                                                                                      \
+    X(TENSOR_E4M3_128, unpack_e4m3_128)                                                                                \
+    X(TENSOR_E4M3_32, unpack_e4m3_32)                                                                                  \
+    X(TENSOR_E5M2_32, unpack_e5m2_32)
 
 #endif
