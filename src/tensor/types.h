@@ -79,6 +79,7 @@ typedef enum tensor_type {
     TENSOR_E4M3_128,
     TENSOR_E4M3_32,
     TENSOR_E5M2_32,
+    TENSOR_NF4_64,
     TENSOR_TYPE_COUNT,
 } tensor_type;
 

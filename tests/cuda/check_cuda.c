@@ -124,10 +124,10 @@ static void check_twin(check *c) {
     }
 }
 
-static const tensor_type types[] = { TENSOR_F16,     TENSOR_BF16,   TENSOR_Q8_0,  TENSOR_Q4_0,  TENSOR_Q4_K,
-                                     TENSOR_Q5_K,    TENSOR_Q2_K,   TENSOR_Q6_K,  TENSOR_MXFP4, TENSOR_TABLE32,
-                                     TENSOR_TABLE16, TENSOR_PAIR4,  TENSOR_PAIR5, TENSOR_PAIR8, TENSOR_E4M3_128,
-                                     TENSOR_E4M3_32, TENSOR_E5M2_32 };
+static const tensor_type types[] = { TENSOR_F16,     TENSOR_BF16,    TENSOR_Q8_0,  TENSOR_Q4_0,  TENSOR_Q4_K,
+                                     TENSOR_Q5_K,    TENSOR_Q2_K,    TENSOR_Q6_K,  TENSOR_MXFP4, TENSOR_TABLE32,
+                                     TENSOR_TABLE16, TENSOR_PAIR4,   TENSOR_PAIR5, TENSOR_PAIR8, TENSOR_E4M3_128,
+                                     TENSOR_E4M3_32, TENSOR_E5M2_32, TENSOR_NF4_64 };
 enum { N_TYPES = sizeof types / sizeof *types };
 
 static bool is_k(tensor_type type) { return type == TENSOR_Q2_K || type == TENSOR_Q4_K || type == TENSOR_Q5_K; }
@@ -175,8 +175,9 @@ static void check_twin_row(check *c, tensor_type type, const char *name, const u
         for (int64_t k = g; k < g + 32; k++) {
             const double got = value16(type == TENSOR_BF16, w[k]) * by, d = fabs(got - (double)f[k]);
             /* Of Q2_K, Q4_K and Q5_K the bound is that of the factors' size, not of the sum's. */
-            const double most = is_float8(type) ? float8_bound(type, row, k, (double)f[k], by)
-                                                : top * 0x1p-10 + (is_k(type) ? 0x1p-8 * 16 : 0x1p-24 * by);
+            const double most = is_float8(type)         ? float8_bound(type, row, k, (double)f[k], by)
+                                : type == TENSOR_NF4_64 ? fabs((double)f[k]) * 1.17 * 0x1p-10 + 0x1p-24 * by
+                                                        : top * 0x1p-10 + (is_k(type) ? 0x1p-8 * 16 : 0x1p-24 * by);
             CHECK(c, d <= most, "%s: weight %g is %g", name, (double)f[k], got);
         }
     }
@@ -209,6 +210,12 @@ static double staged_at(tensor_type type, const uint8_t *row, int64_t col) {
         float        f[32];
         (void)tensor_dequant_row(type, row + (size_t)(col / 32) * block, f, 32);
         return (double)f[col % 32];
+    }
+    if (type == TENSOR_NF4_64) {
+        const cuda_nf4_block *b = (const cuda_nf4_block *)(const void *)row + col / 256;
+        const int             i = (int)(col % 256);
+        return (double)b->scale[i / 64] * (double)CUDA_NF4_UNIT *
+               (double)tensor_nf4_values[b->codes[i / 2] >> (i % 2 * 4) & 15];
     }
     if (is_float8(type)) {
         const cuda_float8_block *b = (const cuda_float8_block *)(const void *)row + col / 32;
@@ -524,7 +531,9 @@ static void check_device(check *c, int number) {
     for (int t = 0; t < N_TYPES; t++) {
         const long before = c->n_failed;
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-            const int     block = tensor_type_get(types[t]) ? tensor_type_get(types[t])->block_elems : 32;
+            const int     block = tensor_type_get(types[t])   ? tensor_type_get(types[t])->block_elems
+                                  : types[t] == TENSOR_NF4_64 ? 64
+                                                              : 32;
             const int64_t cols = cuda_round_up(shapes[i][1], block);
             if (c->quick && shapes[i][0] * cols > 300000) continue;
             const bool any =

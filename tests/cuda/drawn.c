@@ -104,12 +104,15 @@ bool drawn_open(check *c, tensor_mat *m, int type, int64_t rows, int64_t cols) {
     m->data = data;
     if (type == TENSOR_F8_E4M3 || type == TENSOR_F8_E5M2) {
         draw_float8(c, m, data);
-    } else if (type >= TENSOR_MLX_AFF2) {
-        m->group = affine ? 32 << check_int(c, 0, cols % 128 ? 0 : 2) : type == TENSOR_MLX_NVFP4 ? 16 : 32;
+    } else if (type >= TENSOR_NF4) {
+        m->group = affine                     ? 32 << check_int(c, 0, cols % 128 ? 0 : 2)
+                   : type == TENSOR_NF4       ? 64 << check_int(c, 0, 2)
+                   : type == TENSOR_MLX_NVFP4 ? 16
+                                              : 32;
         m->group_rows = 1;
-        m->scale_type = affine                     ? floats[check_int(c, 0, 2)]
-                        : type == TENSOR_MLX_NVFP4 ? TENSOR_F8_E4M3
-                                                   : TENSOR_F8_E8M0;
+        m->scale_type = affine || type == TENSOR_NF4 ? floats[check_int(c, 0, 2)]
+                        : type == TENSOR_MLX_NVFP4   ? TENSOR_F8_E4M3
+                                                     : TENSOR_F8_E8M0;
         m->scale_row_bytes = (size_t)(cols / m->group) * tensor_type_get((int)m->scale_type)->block_bytes;
         void *scales = alloc((size_t)rows * m->scale_row_bytes), *biases = alloc((size_t)rows * m->scale_row_bytes);
         m->scales = scales;
@@ -149,8 +152,8 @@ int drawn_source(check *c, tensor_type type) {
 }
 
 const char *drawn_name(tensor_type type) {
-    static const char *const names[] = { "TABLE32", "TABLE16",  "PAIR4",   "PAIR5",
-                                         "PAIR8",   "E4M3_128", "E4M3_32", "E5M2_32" };
+    static const char *const names[] = { "TABLE32",  "TABLE16", "PAIR4",   "PAIR5", "PAIR8",
+                                         "E4M3_128", "E4M3_32", "E5M2_32", "NF4_64" };
     return tensor_type_get((int)type) ? tensor_type_name((int)type) : names[type - TENSOR_TABLE32];
 }
 

@@ -51,6 +51,7 @@
  *           columns; in each half of a word a0 (a2) has its sign at bit 15 and the other seven bits from bit 7 on, a1 (a3)
  *           its sign at bit 14 and the others from bit 0 on; then [row][128 or 32 columns] the scale times 2^8
  *     E5M2  as E4M3_32, but a0 (a2) is the upper and a1 (a3) the lower byte of each half; the scale as it is
+ *     NF4   256 columns, 2176 bytes (NF4_64): codes as TABLE; then [row][64 columns] the scale divided by CUDA_NF4_UNIT
  *
  * A tile takes the bytes of the file's blocks, no more; of MXFP4 a byte more per block. All weights of a matrix are
  * divided by two to a power (cuda_pack_power). D is the scale of the file, so divided, times 2^24, or times 2^22 for rows
@@ -87,6 +88,9 @@ enum {
 /* Blocks of MXFP4 with this scale, less the matrix's power, have weights of e2m1 * 2; more would not fit into 16 bits. */
 enum { CUDA_MXFP4_TOP = 128 };
 
+/* NF4's 16 numbers are held as halves times this: so each is rounded by less than 2^-12.5 of itself, instead of 2^-11.5. */
+#define CUDA_NF4_UNIT 0.8192496f
+
 /*
  * The power of two that the weights of a matrix are divided by, from its largest block (cuda_pack_top): MXFP4's exponent
  * comes to CUDA_MXFP4_TOP. Of other types `top` is a float's bits: the largest scale of some columns (d, in types K times
@@ -96,7 +100,7 @@ enum { CUDA_MXFP4_TOP = 128 };
  *
  * Numbers of FP8 reach far down themselves, so the largest weight comes near the largest half: the scale of E4M3 times 2^8
  * to [2^14, 2^15), that of E5M2 to [2^-1, 1). With scales that are powers of two all weights of E4M3 are exact whose scale is
- * not less than 2^-21 of the largest, of E5M2 not less than 2^-7.
+ * not less than 2^-21 of the largest, of E5M2 not less than 2^-7. The scale of NF4 comes to [2^14, 2^15).
  */
 CUDA_BOTH static inline int cuda_pack_power(tensor_type type, uint32_t top) {
     int e = (int)(top >> 23) - 127; /* of the largest */
@@ -106,6 +110,7 @@ CUDA_BOTH static inline int cuda_pack_power(tensor_type type, uint32_t top) {
     case TENSOR_E4M3_128:
     case TENSOR_E4M3_32: e += 8 - 14; break;
     case TENSOR_E5M2_32: e += 1; break;
+    case TENSOR_NF4_64: e -= 14; break;
     default: e += 24 - 14; break;
     }
     return e < -126 ? -126 : e > 127 ? 127 : e; /* two to this power is a normal float */

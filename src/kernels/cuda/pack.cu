@@ -290,6 +290,19 @@ struct pack_q6_k : pack_in_nibbles {
 /* A number times 2^e as a half. */
 __device__ static inline uint32_t halved(float v, int e) { return __half_as_ushort(__float2half_rn(ldexpf(v, e))); }
 
+/* Four-bit codes of a tile of 256 columns, [64 columns][lane] 16 bytes, where unpack_table has them. */
+template <class F>
+__device__ static inline void pack_digits(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+    for (int i = 0; i < 16; i++) { /* word i: 16 columns i; digits a0 a1 a0 a1, a2 a3 a2 a3 */
+        uint32_t w = 0;
+        for (int k = 0; k < 8; k++) {
+            const int p = k / 4 * 2 + k % 2;
+            w |= F::code(a, row0 + pair_row(p, lane), col0 + i * 16 + pair_col(p, lane) + k / 2 % 2) << (4 * k);
+        }
+        *reinterpret_cast<uint32_t *>(to + i / 4 * 512 + lane * 16 + i % 4 * 4) = w;
+    }
+}
+
 template <int GROUP> struct pack_table {
     using tile = unpack_table<GROUP>;
     enum { BLOCK = sizeof(cuda_table_block) };
@@ -306,20 +319,37 @@ template <int GROUP> struct pack_table {
     }
     __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
         constexpr int N = 256 / GROUP; /* scales of a row */
-        for (int i = 0; i < 16; i++) { /* word i: 16 columns i; digits a0 a1 a0 a1, a2 a3 a2 a3 */
-            uint32_t w = 0;
-            for (int k = 0; k < 8; k++) {
-                const int p = k / 4 * 2 + k % 2;
-                w |= code(a, row0 + pair_row(p, lane), col0 + i * 16 + pair_col(p, lane) + k / 2 % 2) << (4 * k);
-            }
-            *reinterpret_cast<uint32_t *>(to + i / 4 * 512 + lane * 16 + i % 4 * 4) = w;
-        }
+        pack_digits<pack_table<GROUP>>(a, to, row0, col0, lane);
         for (int i = lane; i < 16 * N; i += 32) {
             const int64_t row = row0 + i / N;
             reinterpret_cast<uint16_t *>(to + 2048)[i] =
                 (uint16_t)(row < a.rows ? halved(at(a, row, col0)->scale[i % N * (GROUP / 16)], 24 - a.power) : 0);
         }
         if (lane < 16) to[tile::TABLE + lane] = at(a, row0, col0)->values[lane];
+    }
+};
+
+struct pack_nf4 {
+    using tile = unpack_nf4;
+    enum { BLOCK = sizeof(cuda_nf4_block) };
+    __device__ static inline const cuda_nf4_block *at(const pack_args &a, int64_t row, int64_t col) {
+        return reinterpret_cast<const cuda_nf4_block *>(a.from + row * a.row_bytes) + col / 256;
+    }
+    __device__ static inline uint32_t top(const uint8_t *b) {
+        uint32_t most = 0;
+        for (int i = 0; i < 4; i++) most = max(most, top_of(reinterpret_cast<const cuda_nf4_block *>(b)->scale[i]));
+        return most;
+    }
+    __device__ static inline uint32_t code(const pack_args &a, int64_t row, int64_t col) {
+        return row < a.rows ? at(a, row, col)->codes[col % 256 / 2] >> (col % 2 * 4) & 15 : 0;
+    }
+    __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+        pack_digits<pack_nf4>(a, to, row0, col0, lane);
+        for (int i = lane; i < 64; i += 32) {
+            const int64_t row = row0 + i / 4;
+            reinterpret_cast<uint16_t *>(to + 2048)[i] =
+                (uint16_t)(row < a.rows ? halved(at(a, row, col0)->scale[i % 4], -a.power) : 0);
+        }
     }
 };
 
@@ -426,7 +456,8 @@ using pack_e5m2_32 = pack_float8<32, true>;
     X(TENSOR_PAIR8, pack_pair8)                                                                                        \
     X(TENSOR_E4M3_128, pack_e4m3_128)                                                                                  \
     X(TENSOR_E4M3_32, pack_e4m3_32)                                                                                    \
-    X(TENSOR_E5M2_32, pack_e5m2_32)
+    X(TENSOR_E5M2_32, pack_e5m2_32)                                                                                    \
+    X(TENSOR_NF4_64, pack_nf4)
 
 /* One warp per tile. */
 template <class F> static __global__ void pack_kernel(const pack_args a) {

@@ -18,6 +18,7 @@
  *   FP8 E4M3, scales of 128 columns or more       E4M3_128: bytes of E4M3 and a scale        8.125
  *   FP8 E4M3, scales of 32 or more; MLX mxfp8     E4M3_32                                    8.5
  *   FP8 E5M2, scales of 32 or more                E5M2_32                                    8.5
+ *   NF4, scales of 64 columns or more             NF4_64: four bits choose among 16 halves   4.25
  */
 #ifndef KERNELS_CUDA_RECODE_H
 #define KERNELS_CUDA_RECODE_H
@@ -47,6 +48,12 @@ typedef struct cuda_float8_block {
     float   scale;
     uint8_t q[32];
 } cuda_float8_block;
+
+/* NF4_64 on its way: 256 columns, w = scale * CUDA_NF4_UNIT * tensor_nf4_values[code]; codes as above, a scale for each 64. */
+typedef struct cuda_nf4_block {
+    float   scale[4];
+    uint8_t codes[128];
+} cuda_nf4_block;
 
 /* What a matrix becomes; F16: it cannot be recoded. */
 tensor_type cuda_recode_type(const tensor_mat *m);

@@ -4,6 +4,7 @@
 #include "kernels/cuda/layout.h"
 #include "kernels/cuda/recode.h"
 #include "tensor/blocks.h"
+#include "tensor/codec.h"
 #include "tensor/half.h"
 
 #include <math.h>
@@ -182,6 +183,13 @@ static void weights_float8(const cuda_float8_block *b, bool e5m2, int power, int
     }
 }
 
+static void weights_nf4(const cuda_nf4_block *b, int power, int n, uint16_t *out) {
+    for (int i = 0; i < n; i++) {
+        const double u = (double)tensor_nf4_values[b->codes[i / 2] >> (i % 2 * 4) & 15] * (double)CUDA_NF4_UNIT;
+        out[i] = round16(half(round16(u)) * scaled_float(b->scale[i / 64], power, 0));
+    }
+}
+
 bool cuda_twin_weights(tensor_type type, const void *row, int64_t n, int power, uint16_t *out) {
     switch (type) {
     case TENSOR_F16:
@@ -225,6 +233,10 @@ bool cuda_twin_weights(tensor_type type, const void *row, int64_t n, int power, 
             weights_float8((const cuda_float8_block *)row + i / 32, type == TENSOR_E5M2_32, power,
                            n - i < 32 ? (int)(n - i) : 32, out + i);
         return true;
+    case TENSOR_NF4_64:
+        for (int64_t i = 0; i < n; i += 256)
+            weights_nf4((const cuda_nf4_block *)row + i / 256, power, n - i < 256 ? (int)(n - i) : 256, out + i);
+        return true;
     default: return false;
     }
 }
@@ -261,6 +273,10 @@ static uint32_t block_top(tensor_type type, const uint8_t *b) {
     case TENSOR_PAIR8:
         return most_of(top_of(((const cuda_pair_block *)b)->scale),
                        top_of(((const cuda_pair_block *)b)->min * 0x1p-12f));
+    case TENSOR_NF4_64:
+        low = 0;
+        for (int i = 0; i < 4; i++) low = most_of(low, top_of(((const cuda_nf4_block *)b)->scale[i]));
+        return low;
     case TENSOR_E4M3_128:
     case TENSOR_E4M3_32:
     case TENSOR_E5M2_32: return top_of(((const cuda_float8_block *)b)->scale);

@@ -16,6 +16,7 @@
  *     PAIR4, PAIR5, PAIR8: m is the minimum;                             D * 2^-24 * q + m, fused
  *     MXFP4        d * q, which is exact but for weights 2^24 times smaller than the largest
  *     E4M3_128, E4M3_32, E5M2_32: scale * q
+ *     NF4_64       u = CUDA_NF4_UNIT * q, s = scale / CUDA_NF4_UNIT;     u * s
  *     F16, BF16    the value itself
  *
  * A type has COLS and BYTES of a tile, BF16 for the kind of multiplication, at() for a tile's address, prepare() for
@@ -360,6 +361,36 @@ template <int GROUP> struct unpack_table : unpack_tiled<GROUP == 16 ? 2576 : 232
     }
 };
 
+/* Codes as above that are numbers of halves, which are the same in every matrix: their lower and their upper bytes. */
+struct unpack_nf4 : unpack_tiled<2176> {
+    enum { COLS = 256, BYTES = 2176, BF16 = 0 };
+    __device__ static inline uint32_t look_up(uint4 t, uint32_t digits, uint32_t halves) {
+        return unpack_table<32>::look_up(t, digits, halves);
+    }
+    /* Bytes 0 and 2 of both, or 1 and 3. */
+    __device__ static inline uint32_t pair(uint32_t low, uint32_t high, uint32_t select, __half2 s) {
+        return as_u32(__hmul2_rn(as_half2(choose_bytes(low, high, select)), s));
+    }
+    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, const uint8_t *, int block,
+                                            int lane) {
+        const uint4    low = { 0x2de2908eu, 0x00c6d875u, 0x6e74382cu, 0x8ebd60c7u }, high = { 0xb5b6b8bau, 0x00acb0b3u, 0x3432302cu, 0x3a383735u };
+        const uint4    q = load_lane16(tile + block * 512 + lane * 16);
+        const __half  *scale = reinterpret_cast<const __half *>(tile + 2048) + lane / 4 * 4 + block;
+        const __half2  s0 = __half2half2(scale[0]), s8 = __half2half2(scale[32]);
+        const uint32_t w[4] = { q.x, q.y, q.z, q.w };
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const uint32_t digits = w[j] & 0x77777777u, halves = set_in(w[j] >> 1, 0x44444444u, 0x32103210u);
+            const uint32_t l01 = look_up(low, digits, halves), h01 = look_up(high, digits, halves);
+            const uint32_t l23 = look_up(low, digits >> 16, halves >> 16), h23 = look_up(high, digits >> 16, halves >> 16);
+            a[j][0] = pair(l01, h01, 0x6240, s0);
+            a[j][1] = pair(l01, h01, 0x7351, s8);
+            a[j][2] = pair(l23, h23, 0x6240, s0);
+            a[j][3] = pair(l23, h23, 0x7351, s8);
+        }
+    }
+};
+
 /* As Q4_K and Q5_K, with the scale and the minimum of each 32 columns as two halves. */
 struct unpack_pair4 : unpack_tiled<2560> {
     enum { COLS = 256, BYTES = 2560, BF16 = 0 };
@@ -477,6 +508,7 @@ using unpack_bf16 = unpack_image<1>;
     X(TENSOR_PAIR8, unpack_pair8)                                                                                      \
     X(TENSOR_E4M3_128, unpack_e4m3_128)                                                                                \
     X(TENSOR_E4M3_32, unpack_e4m3_32)                                                                                  \
-    X(TENSOR_E5M2_32, unpack_e5m2_32)
+    X(TENSOR_E5M2_32, unpack_e5m2_32)                                                                                  \
+    X(TENSOR_NF4_64, unpack_nf4)
 
 #endif
