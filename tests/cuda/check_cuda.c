@@ -124,10 +124,10 @@ static void check_twin(check *c) {
     }
 }
 
-static const tensor_type types[] = { TENSOR_F16,     TENSOR_BF16,    TENSOR_Q8_0,  TENSOR_Q4_0,  TENSOR_Q4_K,
-                                     TENSOR_Q5_K,    TENSOR_Q2_K,    TENSOR_Q6_K,  TENSOR_MXFP4, TENSOR_TABLE32,
-                                     TENSOR_TABLE16, TENSOR_PAIR4,   TENSOR_PAIR5, TENSOR_PAIR8, TENSOR_E4M3_128,
-                                     TENSOR_E4M3_32, TENSOR_E5M2_32, TENSOR_NF4_64 };
+static const tensor_type types[] = { TENSOR_F16,     TENSOR_BF16,    TENSOR_Q8_0,   TENSOR_Q4_0,  TENSOR_Q4_K,
+                                     TENSOR_Q5_K,    TENSOR_Q2_K,    TENSOR_Q6_K,   TENSOR_MXFP4, TENSOR_TABLE32,
+                                     TENSOR_TABLE16, TENSOR_PAIR4,   TENSOR_PAIR5,  TENSOR_PAIR8, TENSOR_E4M3_128,
+                                     TENSOR_E4M3_32, TENSOR_E5M2_32, TENSOR_NF4_64, TENSOR_Q3_K };
 enum { N_TYPES = sizeof types / sizeof *types };
 
 static bool is_k(tensor_type type) { return type == TENSOR_Q2_K || type == TENSOR_Q4_K || type == TENSOR_Q5_K; }

@@ -27,6 +27,10 @@
  *     Q2_K  256 columns, 1344 bytes: [64 columns][lane] two words; word j / 2, pair a_p of 16 columns j at bit 2p + 8 (j % 2)
  *           of each half; then [row][64 columns] a word with four times four bits, sc in the lower and mn in the upper half;
  *           then [row] (D, -dmin * 2^12)
+ *     Q3_K  256 columns, 1760 bytes: two bits as Q2_K; then [64 columns][lane] a word with the third bits, of pair a_p of 16
+ *           columns j at bit 4j + p / 2 + 2 (p % 2) of each half; then [row][128 columns] a word with the lower four bits of
+ *           eight scales, of scale i at bit 4 (i % 4) of half i / 4; then [row] a word with their upper two, at bit 2 (i % 4)
+ *           of those halves, of the second 128 columns 8 bits higher; then [row] D
  *     Q4_K  256 columns, 2304 bytes: nibbles as Q4_0; then [row] four words: (D, -dmin * 2^12), and 8 pairs (sc, mn) of
  *           6 bits, sc in the lower and mn in the upper half of three words. Each half of word h = 0, 1 has pair 4h, pair
  *           4h+1 and the low 4 bits of pair 4h+2; byte h of each half of word 2 has the high 2 bits of pair 4h+2, and
@@ -55,7 +59,7 @@
  *
  * A tile takes the bytes of the file's blocks, no more; of MXFP4 a byte more per block. All weights of a matrix are
  * divided by two to a power (cuda_pack_power). D is the scale of the file, so divided, times 2^24, or times 2^22 for rows
- * 8 to 15 of Q2_K and 2^20 for those of Q4_0, Q4_K, Q5_K, PAIR4 and PAIR5, whose bits are read where they lie
+ * 8 to 15 of Q2_K and Q3_K and 2^20 for those of Q4_0, Q4_K, Q5_K, PAIR4 and PAIR5, whose bits are read where they lie
  * (unpack.cuh).
  */
 #ifndef KERNELS_CUDA_LAYOUT_H

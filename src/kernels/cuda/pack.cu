@@ -209,6 +209,25 @@ struct pack_q5_k : pack_k4<176> {
     }
 };
 
+/* Two low bits of each value of a tile of 256 columns, [64 columns][lane] two words. */
+template <class F>
+__device__ static inline void pack_twos(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+    for (int i = 0; i < 8; i++) { /* word i: 32 columns i */
+        uint32_t w = 0;
+        for (int k = 0; k < 16; k++) { /* 16 columns k / 8, pair k / 2 % 4, element k % 2 */
+            const int p = k / 2 % 4;
+            w |= (F::code(a, row0 + pair_row(p, lane), col0 + i * 32 + k / 8 * 16 + pair_col(p, lane) + k % 2) & 3)
+                 << (k / 8 * 8 + 2 * p + 16 * (k % 2));
+        }
+        *reinterpret_cast<uint32_t *>(to + i / 2 * 256 + lane * 8 + i % 2 * 4) = w;
+    }
+}
+
+/* Two bits as Q2_K and Q3_K have them in a file. */
+__device__ static inline uint32_t two_bits(const uint8_t *qs, int64_t col) {
+    return qs[col % 256 / 128 * 32 + col % 32] >> (col % 128 / 32 * 2) & 3;
+}
+
 struct pack_q2_k {
     using tile = unpack_q2_k;
     enum { BLOCK = 84 };
@@ -219,18 +238,10 @@ struct pack_q2_k {
     }
     __device__ static inline uint32_t code(const pack_args &a, int64_t row, int64_t col) {
         const uint8_t *b = a.from + row * a.row_bytes + col / 256 * BLOCK;
-        return row < a.rows ? b[16 + col % 256 / 128 * 32 + col % 32] >> (col % 128 / 32 * 2) & 3 : 0;
+        return row < a.rows ? two_bits(b + 16, col) : 0;
     }
     __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
-        for (int i = 0; i < 8; i++) { /* word i: 32 columns i */
-            uint32_t w = 0;
-            for (int k = 0; k < 16; k++) { /* 16 columns k / 8, pair k / 2 % 4, element k % 2 */
-                const int p = k / 2 % 4;
-                w |= code(a, row0 + pair_row(p, lane), col0 + i * 32 + k / 8 * 16 + pair_col(p, lane) + k % 2)
-                     << (k / 8 * 8 + 2 * p + 16 * (k % 2));
-            }
-            *reinterpret_cast<uint32_t *>(to + i / 2 * 256 + lane * 8 + i % 2 * 4) = w;
-        }
+        pack_twos<pack_q2_k>(a, to, row0, col0, lane);
         const int64_t row = row0 + lane;
         if (lane >= 16) return;
         const uint8_t *b = a.from + row * a.row_bytes + col0 / 256 * BLOCK;
@@ -244,6 +255,50 @@ struct pack_q2_k {
             row < a.rows
                 ? scaled(b + 80, (lane < 8 ? 24 : 22) - a.power) | (scaled(b + 82, 12 - a.power) ^ 0x8000u) << 16
                 : 0;
+    }
+};
+
+struct pack_q3_k {
+    using tile = unpack_q3_k;
+    enum { BLOCK = 110 };
+    /* Scale g of a block, 32 more than it is. */
+    __device__ static inline uint32_t scale(const uint8_t *b, int g) {
+        const uint8_t *s = b + 96;
+        return (s[g % 8] >> (g < 8 ? 0 : 4) & 15) | (uint32_t)(s[8 + g % 4] >> (g / 4 * 2) & 3) << 4;
+    }
+    __device__ static inline uint32_t top(const uint8_t *b) {
+        int most = 0;
+        for (int g = 0; g < 16; g++) most = max(most, abs((int)scale(b, g) - 32));
+        return top_of(half_at(b + 108) * (float)most);
+    }
+    __device__ static inline uint32_t code(const pack_args &a, int64_t row, int64_t col) {
+        const uint8_t *b = a.from + row * a.row_bytes + col / 256 * BLOCK;
+        return row < a.rows ? two_bits(b + 32, col) | (b[col % 32] >> (col % 256 / 32) & 1u) << 2 : 0;
+    }
+    __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+        pack_twos<pack_q3_k>(a, to, row0, col0, lane);
+        for (int i = 0; i < 4; i++) {
+            uint32_t w = 0;
+            for (int k = 0; k < 32; k++) { /* 16 columns k / 8, pair k / 2 % 4, element k % 2 */
+                const int p = k / 2 % 4;
+                w |= code(a, row0 + pair_row(p, lane), col0 + i * 64 + k / 8 * 16 + pair_col(p, lane) + k % 2) >> 2
+                     << (k / 8 * 4 + p / 2 + 2 * (p % 2) + 16 * (k % 2));
+            }
+            *reinterpret_cast<uint32_t *>(to + 1024 + i * 128 + lane * 4) = w;
+        }
+        const int64_t row = row0 + lane;
+        if (lane >= 16) return;
+        const uint8_t *b = a.from + row * a.row_bytes + col0 / 256 * BLOCK;
+        uint32_t       low[2] = {}, high = 0;
+        for (int g = 0; g < 16 && row < a.rows; g++) {
+            const uint32_t sc = scale(b, g);
+            low[g / 8] |= (sc & 15) << (g % 4 * 4 + g % 8 / 4 * 16);
+            high |= sc >> 4 << (g % 4 * 2 + g % 8 / 4 * 16 + g / 8 * 8);
+        }
+        *reinterpret_cast<uint2 *>(to + 1536 + lane * 8) = make_uint2(low[0], low[1]);
+        *reinterpret_cast<uint32_t *>(to + 1664 + lane * 4) = high;
+        reinterpret_cast<uint16_t *>(to + 1728)[lane] =
+            (uint16_t)(row < a.rows ? scaled(b + 108, (lane < 8 ? 24 : 22) - a.power) : 0);
     }
 };
 
@@ -424,7 +479,8 @@ template <int GROUP, bool E5M2> struct pack_float8 {
             uint32_t w = 0;
             for (int k = 0; k < 4; k++) { /* pair k / 2, element k % 2 */
                 const int p = i % 2 * 2 + k / 2;
-                w |= place(a, row0 + pair_row(p, lane), col0 + i / 2 * 16 + pair_col(p, lane) + k % 2, k < 2) << (16 * (k % 2));
+                w |= place(a, row0 + pair_row(p, lane), col0 + i / 2 * 16 + pair_col(p, lane) + k % 2, k < 2)
+                     << (16 * (k % 2));
             }
             *reinterpret_cast<uint32_t *>(to + i / 4 * 512 + lane * 16 + i % 4 * 4) = w;
         }
@@ -446,6 +502,7 @@ using pack_e5m2_32 = pack_float8<32, true>;
     X(TENSOR_MXFP4, pack_mxfp4)                                                                                        \
     X(TENSOR_Q8_0, pack_q8_0)                                                                                          \
     X(TENSOR_Q2_K, pack_q2_k)                                                                                          \
+    X(TENSOR_Q3_K, pack_q3_k)                                                                                          \
     X(TENSOR_Q4_K, pack_q4_k)                                                                                          \
     X(TENSOR_Q5_K, pack_q5_k)                                                                                          \
     X(TENSOR_Q6_K, pack_q6_k)                                                                                          \

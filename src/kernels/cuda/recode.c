@@ -26,7 +26,7 @@ tensor_type cuda_recode_type(const tensor_mat *m) {
     if (m->type == TENSOR_NF4) return m->group % 64 ? TENSOR_F16 : TENSOR_NF4_64;
     if (f.kind != MATMUL_ACT8) return TENSOR_F16;
     switch (f.form) {
-    case MATMUL_ZERO16: return m->type == TENSOR_Q6_K ? TENSOR_F16 : TENSOR_TABLE16;
+    case MATMUL_ZERO16: return m->type == TENSOR_Q6_K || m->type == TENSOR_Q3_K ? TENSOR_F16 : TENSOR_TABLE16;
     case MATMUL_MIN32: return f.largest <= 15 ? TENSOR_PAIR4 : f.largest <= 31 ? TENSOR_PAIR5 : TENSOR_PAIR8;
     case MATMUL_ZERO32: break;
     default: return TENSOR_F16;

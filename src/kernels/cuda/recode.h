@@ -11,7 +11,7 @@
  *   TQ1_0 TQ2_0 Q1_0 Q2_0                         Q4_0, exactly                              4.5 bits per weight
  *   MLX mxfp4                                     MXFP4, exactly                             4.5
  *   IQ1_S IQ2_XXS IQ3_XXS IQ3_S IQ4_NL IQ4_XS     TABLE32: four bits choose among up to 16   4.53
- *   IQ1_M IQ2_XS IQ2_S Q3_K NVFP4, MLX nvfp4      TABLE16  integers of a byte each           5.03
+ *   IQ1_M IQ2_XS IQ2_S NVFP4, MLX nvfp4           TABLE16  integers of a byte each           5.03
  *   Q4_1, MLX affine of 2, 3, 4 bits              PAIR4: an integer, a scale and a minimum   5
  *   Q5_0 Q5_1, MLX affine of 5 bits               PAIR5                                      6
  *   Q8_K, MLX affine of 6, 8 bits                 PAIR8                                      9

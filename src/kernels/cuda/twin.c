@@ -135,11 +135,20 @@ static uint16_t less_zero(double s, int q, int zero) {
     return round16(ldexp(q * s, -24) - half(round16(ldexp(zero * s, -24))));
 }
 
+static void weights_q3_k(const block_q3_k *b, int power, uint16_t *out) {
+    for (int i = 0; i < 256; i++) {
+        const int low = b->qs[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3, high = b->hmask[i % 32] >> (i / 32) & 1;
+        const int sc = block_q3_k_scale(b->scales, i / 16);
+        out[i] = less_zero(half(round16(scaled(b->d, power, 24) * sc)), low | high << 2, 4);
+    }
+}
+
 static void weights_q6_k(const block_q6_k *b, int power, uint16_t *out) {
     for (int i = 0; i < 256; i++) {
         const int h = i / 128, s = i % 128 / 32, l = i % 32;
         const int low = b->ql[64 * h + 32 * (s % 2) + l] >> (s / 2 * 4) & 15, high = b->qh[32 * h + l] >> (2 * s) & 3;
-        out[i] = less_zero(half(round16(scaled(b->d, power, 24) * b->scales[i / 16])), low | high << 4, 32);
+        const int sc = b->scales[i / 16];
+        out[i] = less_zero(half(round16(scaled(b->d, power, 24) * sc)), low | high << 4, 32);
     }
 }
 
@@ -205,6 +214,9 @@ bool cuda_twin_weights(tensor_type type, const void *row, int64_t n, int power, 
         return true;
     case TENSOR_Q2_K:
         for (int64_t i = 0; i < n / 256; i++) weights_q2_k((const block_q2_k *)row + i, power, out + 256 * i);
+        return true;
+    case TENSOR_Q3_K:
+        for (int64_t i = 0; i < n / 256; i++) weights_q3_k((const block_q3_k *)row + i, power, out + 256 * i);
         return true;
     case TENSOR_Q4_K:
         for (int64_t i = 0; i < n / 256; i++) weights_q4_k((const block_q4_k *)row + i, power, out + 256 * i);
@@ -280,6 +292,12 @@ static uint32_t block_top(tensor_type type, const uint8_t *b) {
     case TENSOR_E4M3_128:
     case TENSOR_E4M3_32:
     case TENSOR_E5M2_32: return top_of(((const cuda_float8_block *)b)->scale);
+    case TENSOR_Q3_K:
+        for (int i = 0; i < 16; i++) {
+            sc = abs(block_q3_k_scale(((const block_q3_k *)b)->scales, i));
+            most = sc > most ? sc : most;
+        }
+        return magnitude(((const block_q3_k *)b)->d, most);
     case TENSOR_Q6_K:
         for (int i = 0; i < 16; i++) {
             sc = abs(((const block_q6_k *)b)->scales[i]);
