@@ -76,6 +76,10 @@ typedef enum tensor_type {
     TENSOR_PAIR4,
     TENSOR_PAIR5,
     TENSOR_PAIR8,
+    TENSOR_E4M3_128,
+    TENSOR_E4M3_32,
+    TENSOR_E5M2_32,
+    TENSOR_NF4_64,
     TENSOR_TYPE_COUNT,
 } tensor_type;
 

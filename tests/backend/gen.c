@@ -38,9 +38,11 @@ static int pick(gen *g, const int *from, int n) { return from[suite_int(g->s, 0,
 
 static bool is_mlx(int type) { return type >= TENSOR_MLX_AFF2 && type < TENSOR_TYPE_COUNT; }
 static bool is_affine(int type) { return type >= TENSOR_MLX_AFF2 && type <= TENSOR_MLX_AFF8; }
-static bool has_scales(int type) { return is_mlx(type) || type == TENSOR_NF4; }
+static bool is_float8(int type) { return type == TENSOR_F8_E4M3 || type == TENSOR_F8_E5M2; }
+static bool has_scales(int type) { return is_mlx(type) || type == TENSOR_NF4 || is_float8(type); }
 
-static int group_of(int type) {
+static int group_of(gen *g, int type, int64_t cols) {
+    if (is_float8(type)) return PICK(g, 32, 48, 128, (int)cols); /* blocks may be cut off at the right edge */
     return type == TENSOR_MLX_NVFP4 ? 16 : type == TENSOR_MLX_MXFP4 || type == TENSOR_MLX_MXFP8 ? 32 : 64;
 }
 
@@ -83,14 +85,14 @@ static bool make_mat(gen *g, tensor_mat *m, int type, int64_t rows, int64_t cols
     if (info->quantized && cols % 32) return false;
     m->data = take(g, (size_t)rows, m->row_bytes);
     if (has_scales(type)) {
-        m->group = group_of(type);
-        if (cols % m->group) return false;
+        m->group = group_of(g, type, cols);
+        if (cols % m->group && !is_float8(type)) return false;
         m->group_rows = 1;
-        m->scale_type = is_affine(type)            ? TENSOR_F16
-                        : type == TENSOR_NF4       ? TENSOR_F32
-                        : type == TENSOR_MLX_NVFP4 ? TENSOR_F8_E4M3
-                                                   : TENSOR_F8_E8M0;
-        m->scale_row_bytes = (size_t)(cols / m->group) * tensor_type_get(m->scale_type)->block_bytes;
+        m->scale_type = is_affine(type)                         ? TENSOR_F16
+                        : type == TENSOR_NF4 || is_float8(type) ? TENSOR_F32
+                        : type == TENSOR_MLX_NVFP4              ? TENSOR_F8_E4M3
+                                                                : TENSOR_F8_E8M0;
+        m->scale_row_bytes = (size_t)((cols + m->group - 1) / m->group) * tensor_type_get(m->scale_type)->block_bytes;
         m->scales = take(g, (size_t)rows, m->scale_row_bytes);
         if (is_affine(type)) m->biases = take(g, (size_t)rows, m->scale_row_bytes);
     }

@@ -2,10 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints with four-bit floats and FP8: written here as their formats are described, decoded here, and read by hearth.
 
-  check_packed.py HEARTH
+  check_packed.py HEARTH [--device=ID]
 
 A golden model is packed as bitsandbytes (NF4, with plain and nested absmax), ModelOpt (NVFP4, FP8) and compressed-tensors
-(NVFP4) store one. hearth must compute of it what it computes of the numbers that this script decodes.
+(NVFP4) store one, and as FP8 with scales per row and block. hearth must compute of it what it computes of the numbers that this
+script decodes. With --device it computes on that device, and the numbers on the CPU: a GPU multiplies 16-bit numbers, so there the
+bound is that of golden/check.py; token by token its logits have the same bits. The same then holds of MLX mxfp8 and Q3_K, which
+hearth writes itself, and of experts.
 """
 import bisect
 import json
@@ -18,11 +21,14 @@ import sys
 import tempfile
 
 HEARTH = sys.argv[1]
+DEVICE = next((a.split("=", 1)[1] for a in sys.argv[2:] if a.startswith("--device=")), None)
+GPU_BOUND = 2.5e-2
 GOLDEN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "golden/models/llama")
 NF4 = [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
        -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
        0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0]
 E2M1 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
+E5M2 = [(m / 4 * 2**-14 if e == 0 else (1 + m / 4) * 2.0 ** (e - 15)) for e in range(31) for m in range(4)]
 E4M3 = [(m / 8 * 2**-6 if e == 0 else (1 + m / 8) * 2.0 ** (e - 7)) for e in range(16) for m in range(8)][:127]
 
 
@@ -130,6 +136,24 @@ def fp8(name, shape, values):
     return out, [(-1 if c & 128 else 1) * E4M3[c & 127] * whole for c in codes]
 
 
+def fp8_blocks(name, shape, values, block, kind="F8_E4M3"):
+    """One scale per block of rows and columns; those at the edges are smaller."""
+    table, (rows, cols), (r, c) = E4M3 if kind == "F8_E4M3" else E5M2, shape, block
+    n = (cols + c - 1) // c
+    group = [i // cols // r * n + i % cols // c for i in range(len(values))]
+    scales = [0.0] * ((rows + r - 1) // r * n)
+    for g, v in zip(group, values):
+        scales[g] = max(scales[g], abs(v))
+    scales = [single(s / table[-1]) or 1.0 for s in scales]
+    codes = [nearest(table, abs(v) / scales[g]) | (128 if v < 0 else 0) for g, v in zip(group, values)]
+    out = {name: (kind, shape, bytes(codes)), name + "_scale_inv": ("F32", [len(scales) // n, n], floats(scales))}
+    return out, [(-1 if k & 128 else 1) * table[k & 127] * scales[g] for g, k in zip(group, codes)]
+
+
+def blocks(r, c):
+    return {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [r, c]}
+
+
 KINDS = {
     "nf4": (lambda *x: nf4(*x, 64, False), {"quant_method": "bitsandbytes", "load_in_4bit": True}),
     "nf4 nested": (lambda *x: nf4(*x, 64, True), {"quant_method": "bitsandbytes", "load_in_4bit": True}),
@@ -137,14 +161,38 @@ KINDS = {
     "modelopt nvfp4": (lambda *x: nvfp4(*x, False), {"quant_method": "modelopt", "quant_algo": "NVFP4"}),
     "compressed nvfp4": (lambda *x: nvfp4(*x, True), {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"}),
     "modelopt fp8": (fp8, {"quant_method": "modelopt", "quant_algo": "FP8"}),
+    "fp8 of rows": (lambda *x: fp8_blocks(*x, (1, 128)), blocks(1, 128)),
+    "fp8 of blocks": (lambda *x: fp8_blocks(*x, (48, 32)), blocks(48, 32)),
+    "fp8 of odd blocks": (lambda *x: fp8_blocks(*x, (16, 24)), blocks(16, 24)),
+    "e5m2 of blocks": (lambda *x: fp8_blocks(*x, (32, 64), "F8_E5M2"), blocks(32, 64)),
 }
 
 
-def logits(model, folder):
+def logits(model, folder, *how):
     path = os.path.join(folder, "logits")
-    run("logits", model, "--ids", "1,5,9,200,13,77", "--scalar", "--out", path)
+    run("logits", model, "--ids", "1,5,9,200,13,77", *(how or ["--scalar"]), "--out", path)
     data = open(path, "rb").read()
     return struct.unpack(f"<{len(data) // 4}f", data)
+
+
+def near(model, want, folder, what):
+    """On a device."""
+    got = logits(model, folder, "--device", DEVICE)
+    assert logits(model, folder, "--device", DEVICE, "--chunk", "1") == got, (what, "token by token")
+    middle = sum(want) / len(want)
+    deviation = (sum((v - middle) ** 2 for v in want) / len(want)) ** 0.5
+    worst = max(abs(x - y) for x, y in zip(got, want, strict=True))
+    assert worst < GPU_BOUND * deviation, (what, worst, deviation)
+
+
+def on_device(folder):
+    """Models that hearth writes itself."""
+    mlx, gguf = os.path.join(folder, "mlx"), os.path.join(folder, "q3.gguf")
+    run("convert", GOLDEN, mlx, "--to", "mlx", "--type", "mxfp8", "--no-tokenizer")
+    near(mlx, logits(mlx, folder), folder, "mxfp8")
+    for more in ((), ("--arch", "qwen3moe", "--experts", "8", "--experts-used", "3")):
+        run("debug", "random-model", gguf, "--layers", "1", "--dim", "256", "--ff", "512", "--vocab", "320", "--type", "Q3_K", *more)
+        near(gguf, logits(gguf, folder), folder, ("Q3_K", *more))
 
 
 def small_blocks():
@@ -179,6 +227,11 @@ with tempfile.TemporaryDirectory() as temporary:
         a, b = os.path.join(temporary, "a"), os.path.join(temporary, "b")
         write(a, packed, quantization)
         write(b, plain, None)
+        if DEVICE:
+            near(a, logits(b, temporary), temporary, kind)
+            for path in (a, b):
+                shutil.rmtree(path)
+            continue
         got, want = logits(a, temporary), logits(b, temporary)
         worst, limit = max(abs(x - y) for x, y in zip(got, want)), 1e-5 * max(map(abs, want))
         # Where only 16-bit numbers hold the values, those are what is compared.
@@ -189,4 +242,6 @@ with tempfile.TemporaryDirectory() as temporary:
         assert far < limit * (300 if kind == "nf4 across rows" else 1), (kind, "as a directory", far)
         for path in "abd":
             shutil.rmtree(os.path.join(temporary, path))
+    if DEVICE:
+        on_device(temporary)
 print(f"{len(KINDS)} kinds of packed checkpoints are the numbers that they mean")

@@ -124,9 +124,10 @@ static void check_twin(check *c) {
     }
 }
 
-static const tensor_type types[] = { TENSOR_F16,     TENSOR_BF16,  TENSOR_Q8_0,  TENSOR_Q4_0,  TENSOR_Q4_K,
-                                     TENSOR_Q5_K,    TENSOR_Q2_K,  TENSOR_Q6_K,  TENSOR_MXFP4, TENSOR_TABLE32,
-                                     TENSOR_TABLE16, TENSOR_PAIR4, TENSOR_PAIR5, TENSOR_PAIR8 };
+static const tensor_type types[] = { TENSOR_F16,     TENSOR_BF16,    TENSOR_Q8_0,   TENSOR_Q4_0,  TENSOR_Q4_K,
+                                     TENSOR_Q5_K,    TENSOR_Q2_K,    TENSOR_Q6_K,   TENSOR_MXFP4, TENSOR_TABLE32,
+                                     TENSOR_TABLE16, TENSOR_PAIR4,   TENSOR_PAIR5,  TENSOR_PAIR8, TENSOR_E4M3_128,
+                                     TENSOR_E4M3_32, TENSOR_E5M2_32, TENSOR_NF4_64, TENSOR_Q3_K };
 enum { N_TYPES = sizeof types / sizeof *types };
 
 static bool is_k(tensor_type type) { return type == TENSOR_Q2_K || type == TENSOR_Q4_K || type == TENSOR_Q5_K; }
@@ -137,6 +138,10 @@ static bool is_quantized(tensor_type type) { return !tensor_type_get(type) || te
 static int power_of(tensor_type type, const uint8_t *staged, size_t bytes) {
     const size_t block = (size_t)cuda_block_bytes(type);
     return is_quantized(type) ? cuda_twin_power(type, staged, (int64_t)(bytes / block), block) : 0;
+}
+
+static bool is_float8(tensor_type type) {
+    return type == TENSOR_E4M3_128 || type == TENSOR_E4M3_32 || type == TENSOR_E5M2_32;
 }
 
 /* Largest |scale * q| + |min| of 32 columns: what is rounded, where the type has a minimum. */
@@ -150,6 +155,15 @@ static double size_of(tensor_type type, const uint8_t *row, int64_t col, const f
     return top;
 }
 
+/* How far a weight of FP8 may be from the file's f, in a matrix divided by `by`. Times a power of two it is exact, but for what
+ * is smaller than a half can say; what a tiny scale of E5M2 loses counts for all numbers it multiplies. */
+static double float8_bound(tensor_type type, const uint8_t *row, int64_t col, double f, double by) {
+    const double scale = (double)((const cuda_float8_block *)(const void *)row)[col / 32].scale;
+    int          e;
+    if (fabs(frexp(scale, &e)) == 0.5 && fabs(scale) >= by * 0x1p-24) return 0x1p-25 * by;
+    return fabs(f) * 0x1p-10 + (type == TENSOR_E5M2_32 ? 0x1p-8 : 0x1p-24) * by;
+}
+
 /* The twin's weights of one row beside the codec's. */
 static void check_twin_row(check *c, tensor_type type, const char *name, const uint8_t *row, int power, const float *f,
                            int64_t cols) {
@@ -161,8 +175,10 @@ static void check_twin_row(check *c, tensor_type type, const char *name, const u
         for (int64_t k = g; k < g + 32; k++) {
             const double got = value16(type == TENSOR_BF16, w[k]) * by, d = fabs(got - (double)f[k]);
             /* Of Q2_K, Q4_K and Q5_K the bound is that of the factors' size, not of the sum's. */
-            CHECK(c, d <= top * 0x1p-10 + (is_k(type) ? 0x1p-8 * 16 : 0x1p-24 * by), "%s: weight %g is %g", name,
-                  (double)f[k], got);
+            const double most = is_float8(type)         ? float8_bound(type, row, k, (double)f[k], by)
+                                : type == TENSOR_NF4_64 ? fabs((double)f[k]) * 1.17 * 0x1p-10 + 0x1p-24 * by
+                                                        : top * 0x1p-10 + (is_k(type) ? 0x1p-8 * 16 : 0x1p-24 * by);
+            CHECK(c, d <= most, "%s: weight %g is %g", name, (double)f[k], got);
         }
     }
     free(w);
@@ -195,6 +211,17 @@ static double staged_at(tensor_type type, const uint8_t *row, int64_t col) {
         (void)tensor_dequant_row(type, row + (size_t)(col / 32) * block, f, 32);
         return (double)f[col % 32];
     }
+    if (type == TENSOR_NF4_64) {
+        const cuda_nf4_block *b = (const cuda_nf4_block *)(const void *)row + col / 256;
+        const int             i = (int)(col % 256);
+        return (double)b->scale[i / 64] * (double)CUDA_NF4_UNIT *
+               (double)tensor_nf4_values[b->codes[i / 2] >> (i % 2 * 4) & 15];
+    }
+    if (is_float8(type)) {
+        const cuda_float8_block *b = (const cuda_float8_block *)(const void *)row + col / 32;
+        const uint8_t            q = b->q[col % 32];
+        return (double)b->scale * (double)(type == TENSOR_E5M2_32 ? tensor_e5m2_to_f32(q) : tensor_e4m3_to_f32(q));
+    }
     const cuda_pair_block *b = (const cuda_pair_block *)(const void *)row + col / 32;
     return (double)b->scale * b->q[col % 32] + (double)b->min;
 }
@@ -205,17 +232,18 @@ static void check_recoded(check *c) {
     static const int64_t shapes[][2] = { { 40, 512 }, { 3, 2304 }, { 16, 96 }, { 17, 2880 }, { 5, 4352 } };
     int                  n = 0;
     for (int type = 0; type < TENSOR_TYPE_COUNT; type++) {
-        const tensor_mat  any = { .type = (tensor_type)type };
-        const tensor_type to = cuda_recode_type(&any);
-        if (!tensor_type_get(type) || cuda_can_multiply((tensor_type)type) || to == TENSOR_F16) continue;
+        const tensor_mat any = { .type = (tensor_type)type };
+        if (!tensor_type_get(type) || cuda_can_multiply((tensor_type)type) || cuda_recode_type(&any) == TENSOR_F16)
+            continue;
         bool drawn = false;
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
             const int64_t rows = shapes[i][0], cols = shapes[i][1];
             tensor_mat    m;
             if (!drawn_open(c, &m, type, rows, cols)) continue;
-            const size_t bytes = cuda_row_bytes(to, cols);
-            uint8_t     *staged = alloc((size_t)rows * bytes);
-            float       *f = alloc((size_t)cols * sizeof *f);
+            const tensor_type to = cuda_recode_type(&m);
+            const size_t      bytes = cuda_row_bytes(to, cols);
+            uint8_t          *staged = alloc((size_t)rows * bytes);
+            float            *f = alloc((size_t)cols * sizeof *f);
             cuda_recode(&m, to, 0, rows, staged);
             const int power = power_of(to, staged, (size_t)rows * bytes);
             for (int64_t r = 0; r < rows; r++) {
@@ -236,6 +264,43 @@ static void check_recoded(check *c) {
         n++;
     }
     printf("%d types become others\n", n);
+}
+
+/* A byte of E4M3 that is no number makes those that share its scale on the device NaN, and no others. */
+static void check_recoded_nan(check *c) {
+    enum { COLS = 416, AT = 150 };
+    float    scale = 0.25f;
+    uint8_t  data[2 * COLS];
+    uint16_t w[COLS];
+    for (int i = 0; i < 2 * COLS; i++) data[i] = (uint8_t)check_int(c, 0, 0x7e);
+    data[AT] = check_int(c, 0, 1) ? 0x7f : 0xff;
+    for (int group = 32; group <= 512; group *= 4) { /* 32: a scale for each of 32 columns; 128; all */
+        const int         each = group < 128 ? group : 128;
+        float             scales[2 * COLS / 32 + 2];
+        const tensor_mat  m = { .type = TENSOR_F8_E4M3,
+                                .rows = 2,
+                                .cols = COLS,
+                                .data = data,
+                                .row_bytes = COLS,
+                                .scale_type = TENSOR_F32,
+                                .group = group,
+                                .group_rows = 1,
+                                .scales = scales,
+                                .scale_row_bytes = (size_t)((COLS + group - 1) / group) * sizeof(float) };
+        const tensor_type to = cuda_recode_type(&m);
+        const size_t      bytes = cuda_row_bytes(to, COLS);
+        uint8_t          *staged = alloc(2 * bytes);
+        for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) scales[i] = scale;
+        cuda_recode(&m, to, 0, 2, staged);
+        const int power = power_of(to, staged, 2 * bytes);
+        for (int r = 0; r < 2; r++) {
+            CHECK(c, cuda_twin_weights(to, staged + (size_t)r * bytes, COLS, power, w), "%s", drawn_name(to));
+            for (int i = 0; i < COLS; i++)
+                CHECK(c, (w[i] & 0x7fff) > 0x7c00 ? r == 0 && i / each == AT / each : r == 1 || i / each != AT / each,
+                      "%s: weight %d of row %d is %04x", drawn_name(to), i, r, w[i]);
+        }
+        free(staged);
+    }
 }
 
 /* ---- the gate ---- */
@@ -298,7 +363,7 @@ static void check_power(check *c, const scene *s, const uint8_t *file) {
     must(cuda_wait(NULL, &e), &e);
     must(cuda_copy_out(&top, b.data, sizeof top, &e), &e);
     buffer_free(c, &b, "top");
-    const int power = cuda_pack_power(s->type == TENSOR_MXFP4, top);
+    const int power = cuda_pack_power(s->type, top);
     CHECK(c, power == s->power, "%s: divided by 2^%d, twin %d", drawn_name(s->type), power, s->power);
 }
 
@@ -466,10 +531,14 @@ static void check_device(check *c, int number) {
     for (int t = 0; t < N_TYPES; t++) {
         const long before = c->n_failed;
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-            const int     block = tensor_type_get(types[t]) ? tensor_type_get(types[t])->block_elems : 32;
+            const int     block = tensor_type_get(types[t])   ? tensor_type_get(types[t])->block_elems
+                                  : types[t] == TENSOR_NF4_64 ? 64
+                                                              : 32;
             const int64_t cols = cuda_round_up(shapes[i][1], block);
             if (c->quick && shapes[i][0] * cols > 300000) continue;
-            check_products(c, &d, types[t], shapes[i][0], block == 1 && i == 3 ? 77 : cols);
+            const bool any =
+                block == 1 || types[t] == TENSOR_E4M3_128 || types[t] == TENSOR_E5M2_32; /* number of columns */
+            check_products(c, &d, types[t], shapes[i][0], any && i == 3 ? 77 : cols);
         }
         printf("%s: %s\n", drawn_name(types[t]), c->n_failed == before ? "ok" : "FAILED");
     }
@@ -484,6 +553,7 @@ int main(int argc, char **argv) {
     check_twin(&c);
     check_twin_weights(&c);
     check_recoded(&c);
+    check_recoded_nan(&c);
     const int n = cuda_device_count(&e);
     if (n == 0) printf("skipped: no device: %s\n", e.msg);
     for (int i = 0; i < n; i++) check_device(&c, i);

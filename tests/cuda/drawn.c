@@ -61,7 +61,8 @@ static void draw_row(check *c, int type, uint8_t *row, int64_t cols, size_t row_
 
 /* Scales and biases of their own arrays. */
 static void draw_scales(check *c, tensor_mat *m, void *scales) {
-    const int64_t n = m->rows * (m->cols / m->group);
+    const int64_t n = (m->rows + m->group_rows - 1) / m->group_rows *
+                      (int64_t)(m->scale_row_bytes / tensor_type_get((int)m->scale_type)->block_bytes);
     for (int64_t i = 0; i < n; i++) {
         const float v = ldexpf(check_normal(c), check_int(c, -12, -4));
         uint8_t    *at = (uint8_t *)scales + i * tensor_type_get((int)m->scale_type)->block_bytes;
@@ -75,19 +76,43 @@ static void draw_scales(check *c, tensor_mat *m, void *scales) {
     }
 }
 
+static const tensor_type floats[] = { TENSOR_F16, TENSOR_BF16, TENSOR_F32 };
+
+/* FP8: bytes that are numbers; no scale, one for all, one per row, or for blocks of 32 to 128 columns and 1 to 128 rows. */
+static void draw_float8(check *c, tensor_mat *m, uint8_t *data) {
+    const int nan = m->type == TENSOR_F8_E5M2 ? 0x7c : 0x7f, way = check_int(c, 0, 4);
+    for (size_t i = 0; i < (size_t)m->rows * m->row_bytes; i++) {
+        data[i] = (uint8_t)check_int(c, 0, 255);
+        if ((data[i] & nan) == nan) data[i] ^= 0x40;
+    }
+    if (way == 0) return;
+    m->group = way == 1 || way == 2 ? (int)m->cols : 32 << check_int(c, 0, 2);
+    m->group_rows = way == 1 ? (int)m->rows : way == 2 ? 1 : 1 << check_int(c, 0, 7);
+    m->scale_type = way == 4 ? TENSOR_F8_E8M0 : floats[check_int(c, 0, 2)];
+    m->scale_row_bytes =
+        (size_t)((m->cols + m->group - 1) / m->group) * tensor_type_get((int)m->scale_type)->block_bytes;
+    void *scales = alloc((size_t)m->rows * m->scale_row_bytes);
+    m->scales = scales;
+    draw_scales(c, m, scales);
+}
+
 bool drawn_open(check *c, tensor_mat *m, int type, int64_t rows, int64_t cols) {
-    static const tensor_type floats[] = { TENSOR_F16, TENSOR_BF16, TENSOR_F32 };
-    const bool               affine = type >= TENSOR_MLX_AFF2 && type <= TENSOR_MLX_AFF8;
+    const bool affine = type >= TENSOR_MLX_AFF2 && type <= TENSOR_MLX_AFF8;
     *m = (tensor_mat){ .type = (tensor_type)type, .rows = rows, .cols = cols };
     if (!tensor_row_bytes(type, cols, &m->row_bytes)) return false;
     uint8_t *data = alloc((size_t)rows * m->row_bytes);
     m->data = data;
-    if (affine || type == TENSOR_MLX_MXFP4 || type == TENSOR_MLX_NVFP4) {
-        m->group = affine ? 32 << check_int(c, 0, cols % 128 ? 0 : 2) : type == TENSOR_MLX_MXFP4 ? 32 : 16;
+    if (type == TENSOR_F8_E4M3 || type == TENSOR_F8_E5M2) {
+        draw_float8(c, m, data);
+    } else if (type >= TENSOR_NF4) {
+        m->group = affine                     ? 32 << check_int(c, 0, cols % 128 ? 0 : 2)
+                   : type == TENSOR_NF4       ? 64 << check_int(c, 0, 2)
+                   : type == TENSOR_MLX_NVFP4 ? 16
+                                              : 32;
         m->group_rows = 1;
-        m->scale_type = affine                     ? floats[check_int(c, 0, 2)]
-                        : type == TENSOR_MLX_MXFP4 ? TENSOR_F8_E8M0
-                                                   : TENSOR_F8_E4M3;
+        m->scale_type = affine || type == TENSOR_NF4 ? floats[check_int(c, 0, 2)]
+                        : type == TENSOR_MLX_NVFP4   ? TENSOR_F8_E4M3
+                                                     : TENSOR_F8_E8M0;
         m->scale_row_bytes = (size_t)(cols / m->group) * tensor_type_get((int)m->scale_type)->block_bytes;
         void *scales = alloc((size_t)rows * m->scale_row_bytes), *biases = alloc((size_t)rows * m->scale_row_bytes);
         m->scales = scales;
@@ -98,6 +123,9 @@ bool drawn_open(check *c, tensor_mat *m, int type, int64_t rows, int64_t cols) {
         else
             free(biases);
         check_fill_bytes(c, data, (size_t)rows * m->row_bytes);
+        for (size_t i = 0; type == TENSOR_MLX_MXFP8 && i < (size_t)rows * m->row_bytes; i++) {
+            if ((data[i] & 0x7f) == 0x7f) data[i] ^= 0x40;
+        }
     } else {
         for (int64_t r = 0; r < rows; r++) draw_row(c, type, data + (size_t)r * m->row_bytes, cols, m->row_bytes);
     }
@@ -115,6 +143,7 @@ void drawn_free(tensor_mat *m) {
 int drawn_source(check *c, tensor_type type) {
     int from[TENSOR_TYPE_COUNT], n = 0;
     if (tensor_type_get((int)type)) return (int)type;
+    if (type == TENSOR_E4M3_32 && check_int(c, 0, 1)) return TENSOR_F8_E4M3; /* by its groups */
     for (int t = 0; t < TENSOR_TYPE_COUNT; t++) {
         const tensor_mat m = { .type = (tensor_type)t };
         if (tensor_type_get(t) && t != TENSOR_Q8_0 && cuda_recode_type(&m) == type) from[n++] = t;
@@ -123,14 +152,18 @@ int drawn_source(check *c, tensor_type type) {
 }
 
 const char *drawn_name(tensor_type type) {
-    static const char *const names[] = { "TABLE32", "TABLE16", "PAIR4", "PAIR5", "PAIR8" };
+    static const char *const names[] = { "TABLE32",  "TABLE16", "PAIR4",   "PAIR5", "PAIR8",
+                                         "E4M3_128", "E4M3_32", "E5M2_32", "NF4_64" };
     return tensor_type_get((int)type) ? tensor_type_name((int)type) : names[type - TENSOR_TABLE32];
 }
 
 uint8_t *drawn_staged(check *c, tensor_type type, int64_t rows, int64_t cols) {
     uint8_t   *out = alloc((size_t)rows * cuda_row_bytes(type, cols));
     tensor_mat m;
-    while (!drawn_open(c, &m, drawn_source(c, type), rows, cols)) {
+    for (;;) {
+        if (!drawn_open(c, &m, drawn_source(c, type), rows, cols)) continue;
+        if (m.type == type || cuda_recode_type(&m) == type) break;
+        drawn_free(&m);
     }
     if (m.type == type) {
         memcpy(out, m.data, (size_t)rows * m.row_bytes);

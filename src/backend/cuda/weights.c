@@ -64,15 +64,18 @@ int cuda_weights_add_vec(cuda_exec *x, const float *data, int64_t n, err *e) {
     return 0;
 }
 
-/* What a matrix of this type is multiplied as. Types with scales of their own array are never packed as they are. */
+/* What one matrix is multiplied as. Types with scales of their own array are never packed as they are. */
+static tensor_type one_type(const tensor_mat *m) {
+    if (m->type == TENSOR_F32 || m->type == TENSOR_BF16) return m->type == TENSOR_F32 ? m->type : TENSOR_F16;
+    return cuda_can_multiply(m->type) && !m->scales ? m->type : cuda_recode_type(m);
+}
+
 static tensor_type device_type(const nn_mat *m) {
-    tensor_type type = m->at[0].type;
-    bool        bare = !m->at[0].scales;
+    const tensor_type type = one_type(&m->at[0]);
     for (int i = 1; i < stack_of(m); i++) {
-        if (m->at[i].type != type) return TENSOR_F16;
+        if (m->at[i].type != m->at[0].type || one_type(&m->at[i]) != type) return TENSOR_F16;
     }
-    if (type == TENSOR_F32 || type == TENSOR_BF16) return type == TENSOR_F32 ? type : TENSOR_F16;
-    return cuda_can_multiply(type) && bare ? type : cuda_recode_type(&m->at[0]);
+    return type;
 }
 
 int cuda_weights_add(cuda_exec *x, const nn_op *op, int number, err *e) {
@@ -274,7 +277,7 @@ static int choose_power(loader *l, cuda_mat *w, err *e) {
         if (rc == 0) rc = cuda_wait(x->stream, e);
     }
     if (rc == 0) rc = cuda_copy_out(&most, top, sizeof most, e);
-    w->w_scale = ldexpf(1.0f, cuda_pack_power(w->type == TENSOR_MXFP4, most));
+    w->w_scale = ldexpf(1.0f, cuda_pack_power(w->type, most));
     return rc;
 }
 

@@ -27,6 +27,10 @@
  *     Q2_K  256 columns, 1344 bytes: [64 columns][lane] two words; word j / 2, pair a_p of 16 columns j at bit 2p + 8 (j % 2)
  *           of each half; then [row][64 columns] a word with four times four bits, sc in the lower and mn in the upper half;
  *           then [row] (D, -dmin * 2^12)
+ *     Q3_K  256 columns, 1760 bytes: two bits as Q2_K; then [64 columns][lane] a word with the third bits, of pair a_p of 16
+ *           columns j at bit 4j + p / 2 + 2 (p % 2) of each half; then [row][128 columns] a word with the lower four bits of
+ *           eight scales, of scale i at bit 4 (i % 4) of half i / 4; then [row] a word with their upper two, at bit 2 (i % 4)
+ *           of those halves, of the second 128 columns 8 bits higher; then [row] D
  *     Q4_K  256 columns, 2304 bytes: nibbles as Q4_0; then [row] four words: (D, -dmin * 2^12), and 8 pairs (sc, mn) of
  *           6 bits, sc in the lower and mn in the upper half of three words. Each half of word h = 0, 1 has pair 4h, pair
  *           4h+1 and the low 4 bits of pair 4h+2; byte h of each half of word 2 has the high 2 bits of pair 4h+2, and
@@ -47,16 +51,29 @@
  *     PAIR4 256 columns, 2560 bytes: nibbles as Q4_0; then [row][32 columns] D and the minimum
  *     PAIR5 256 columns, 3072 bytes: low nibbles and fifth bits as Q5_K; then as PAIR4
  *     PAIR8 128 columns, 2304 bytes: bytes as Q8_0, but without 128; then as PAIR4
+ *     E4M3  128 columns, 2080 (E4M3_128) or 2176 bytes (E4M3_32): [32 columns][lane] 16 bytes = two times two words for 16
+ *           columns; in each half of a word a0 (a2) has its sign at bit 15 and the other seven bits from bit 7 on, a1 (a3)
+ *           its sign at bit 14 and the others from bit 0 on; then [row][128 or 32 columns] the scale times 2^8
+ *     E5M2  as E4M3_32, but a0 (a2) is the upper and a1 (a3) the lower byte of each half; the scale as it is
+ *     NF4   256 columns, 2176 bytes (NF4_64): codes as TABLE; then [row][64 columns] the scale divided by CUDA_NF4_UNIT
  *
  * A tile takes the bytes of the file's blocks, no more; of MXFP4 a byte more per block. All weights of a matrix are
  * divided by two to a power (cuda_pack_power). D is the scale of the file, so divided, times 2^24, or times 2^22 for rows
- * 8 to 15 of Q2_K and 2^20 for those of Q4_0, Q4_K, Q5_K, PAIR4 and PAIR5, whose bits are read where they lie (unpack.cuh).
+ * 8 to 15 of Q2_K and Q3_K and 2^20 for those of Q4_0, Q4_K, Q5_K, PAIR4 and PAIR5, whose bits are read where they lie
+ * (unpack.cuh).
  */
 #ifndef KERNELS_CUDA_LAYOUT_H
 #define KERNELS_CUDA_LAYOUT_H
 
-#include <stddef.h>
-#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "tensor/types.h"
+
+#ifdef __cplusplus
+}
+#endif
 
 #ifdef __CUDACC__
 #define CUDA_BOTH __host__ __device__
@@ -75,16 +92,32 @@ enum {
 /* Blocks of MXFP4 with this scale, less the matrix's power, have weights of e2m1 * 2; more would not fit into 16 bits. */
 enum { CUDA_MXFP4_TOP = 128 };
 
+/* NF4's 16 numbers are held as halves times this: so each is rounded by less than 2^-12.5 of itself, instead of 2^-11.5. */
+#define CUDA_NF4_UNIT 0.8192496f
+
 /*
  * The power of two that the weights of a matrix are divided by, from its largest block (cuda_pack_top): MXFP4's exponent
  * comes to CUDA_MXFP4_TOP. Of other types `top` is a float's bits: the largest scale of some columns (d, in types K times
  * its small integer), or the largest minimum (in types K dmin) * 2^-12; times 2^24 it comes to [2^14, 2^15). So weights are
  * at most 2^-2, or 2^3 by their minimum, and what is rounded away of the smallest of them, half of 2^-24, is less than the
  * rounding of the largest.
+ *
+ * Numbers of FP8 reach far down themselves, so the largest weight comes near the largest half: the scale of E4M3 times 2^8
+ * to [2^14, 2^15), that of E5M2 to [2^-1, 1). With scales that are powers of two all weights of E4M3 are exact whose scale is
+ * not less than 2^-21 of the largest, of E5M2 not less than 2^-7. The scale of NF4 comes to [2^14, 2^15).
  */
-CUDA_BOTH static inline int cuda_pack_power(int is_mxfp4, uint32_t top) {
-    if (is_mxfp4) return (top < 28 ? 28 : (int)top) - CUDA_MXFP4_TOP;
-    return top == 0 ? 0 : (int)(top >> 23) - 126 + 24 - 15;
+CUDA_BOTH static inline int cuda_pack_power(tensor_type type, uint32_t top) {
+    int e = (int)(top >> 23) - 127; /* of the largest */
+    if (type == TENSOR_MXFP4) return (top < 28 ? 28 : (int)top) - CUDA_MXFP4_TOP;
+    if (top == 0) return 0;
+    switch (type) {
+    case TENSOR_E4M3_128:
+    case TENSOR_E4M3_32: e += 8 - 14; break;
+    case TENSOR_E5M2_32: e += 1; break;
+    case TENSOR_NF4_64: e -= 14; break;
+    default: e += 24 - 14; break;
+    }
+    return e < -126 ? -126 : e > 127 ? 127 : e; /* two to this power is a normal float */
 }
 
 CUDA_BOTH static inline int64_t cuda_round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }

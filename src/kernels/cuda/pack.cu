@@ -209,6 +209,25 @@ struct pack_q5_k : pack_k4<176> {
     }
 };
 
+/* Two low bits of each value of a tile of 256 columns, [64 columns][lane] two words. */
+template <class F>
+__device__ static inline void pack_twos(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+    for (int i = 0; i < 8; i++) { /* word i: 32 columns i */
+        uint32_t w = 0;
+        for (int k = 0; k < 16; k++) { /* 16 columns k / 8, pair k / 2 % 4, element k % 2 */
+            const int p = k / 2 % 4;
+            w |= (F::code(a, row0 + pair_row(p, lane), col0 + i * 32 + k / 8 * 16 + pair_col(p, lane) + k % 2) & 3)
+                 << (k / 8 * 8 + 2 * p + 16 * (k % 2));
+        }
+        *reinterpret_cast<uint32_t *>(to + i / 2 * 256 + lane * 8 + i % 2 * 4) = w;
+    }
+}
+
+/* Two bits as Q2_K and Q3_K have them in a file. */
+__device__ static inline uint32_t two_bits(const uint8_t *qs, int64_t col) {
+    return qs[col % 256 / 128 * 32 + col % 32] >> (col % 128 / 32 * 2) & 3;
+}
+
 struct pack_q2_k {
     using tile = unpack_q2_k;
     enum { BLOCK = 84 };
@@ -219,18 +238,10 @@ struct pack_q2_k {
     }
     __device__ static inline uint32_t code(const pack_args &a, int64_t row, int64_t col) {
         const uint8_t *b = a.from + row * a.row_bytes + col / 256 * BLOCK;
-        return row < a.rows ? b[16 + col % 256 / 128 * 32 + col % 32] >> (col % 128 / 32 * 2) & 3 : 0;
+        return row < a.rows ? two_bits(b + 16, col) : 0;
     }
     __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
-        for (int i = 0; i < 8; i++) { /* word i: 32 columns i */
-            uint32_t w = 0;
-            for (int k = 0; k < 16; k++) { /* 16 columns k / 8, pair k / 2 % 4, element k % 2 */
-                const int p = k / 2 % 4;
-                w |= code(a, row0 + pair_row(p, lane), col0 + i * 32 + k / 8 * 16 + pair_col(p, lane) + k % 2)
-                     << (k / 8 * 8 + 2 * p + 16 * (k % 2));
-            }
-            *reinterpret_cast<uint32_t *>(to + i / 2 * 256 + lane * 8 + i % 2 * 4) = w;
-        }
+        pack_twos<pack_q2_k>(a, to, row0, col0, lane);
         const int64_t row = row0 + lane;
         if (lane >= 16) return;
         const uint8_t *b = a.from + row * a.row_bytes + col0 / 256 * BLOCK;
@@ -244,6 +255,50 @@ struct pack_q2_k {
             row < a.rows
                 ? scaled(b + 80, (lane < 8 ? 24 : 22) - a.power) | (scaled(b + 82, 12 - a.power) ^ 0x8000u) << 16
                 : 0;
+    }
+};
+
+struct pack_q3_k {
+    using tile = unpack_q3_k;
+    enum { BLOCK = 110 };
+    /* Scale g of a block, 32 more than it is. */
+    __device__ static inline uint32_t scale(const uint8_t *b, int g) {
+        const uint8_t *s = b + 96;
+        return (s[g % 8] >> (g < 8 ? 0 : 4) & 15) | (uint32_t)(s[8 + g % 4] >> (g / 4 * 2) & 3) << 4;
+    }
+    __device__ static inline uint32_t top(const uint8_t *b) {
+        int most = 0;
+        for (int g = 0; g < 16; g++) most = max(most, abs((int)scale(b, g) - 32));
+        return top_of(half_at(b + 108) * (float)most);
+    }
+    __device__ static inline uint32_t code(const pack_args &a, int64_t row, int64_t col) {
+        const uint8_t *b = a.from + row * a.row_bytes + col / 256 * BLOCK;
+        return row < a.rows ? two_bits(b + 32, col) | (b[col % 32] >> (col % 256 / 32) & 1u) << 2 : 0;
+    }
+    __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+        pack_twos<pack_q3_k>(a, to, row0, col0, lane);
+        for (int i = 0; i < 4; i++) {
+            uint32_t w = 0;
+            for (int k = 0; k < 32; k++) { /* 16 columns k / 8, pair k / 2 % 4, element k % 2 */
+                const int p = k / 2 % 4;
+                w |= code(a, row0 + pair_row(p, lane), col0 + i * 64 + k / 8 * 16 + pair_col(p, lane) + k % 2) >> 2
+                     << (k / 8 * 4 + p / 2 + 2 * (p % 2) + 16 * (k % 2));
+            }
+            *reinterpret_cast<uint32_t *>(to + 1024 + i * 128 + lane * 4) = w;
+        }
+        const int64_t row = row0 + lane;
+        if (lane >= 16) return;
+        const uint8_t *b = a.from + row * a.row_bytes + col0 / 256 * BLOCK;
+        uint32_t       low[2] = {}, high = 0;
+        for (int g = 0; g < 16 && row < a.rows; g++) {
+            const uint32_t sc = scale(b, g);
+            low[g / 8] |= (sc & 15) << (g % 4 * 4 + g % 8 / 4 * 16);
+            high |= sc >> 4 << (g % 4 * 2 + g % 8 / 4 * 16 + g / 8 * 8);
+        }
+        *reinterpret_cast<uint2 *>(to + 1536 + lane * 8) = make_uint2(low[0], low[1]);
+        *reinterpret_cast<uint32_t *>(to + 1664 + lane * 4) = high;
+        reinterpret_cast<uint16_t *>(to + 1728)[lane] =
+            (uint16_t)(row < a.rows ? scaled(b + 108, (lane < 8 ? 24 : 22) - a.power) : 0);
     }
 };
 
@@ -290,6 +345,19 @@ struct pack_q6_k : pack_in_nibbles {
 /* A number times 2^e as a half. */
 __device__ static inline uint32_t halved(float v, int e) { return __half_as_ushort(__float2half_rn(ldexpf(v, e))); }
 
+/* Four-bit codes of a tile of 256 columns, [64 columns][lane] 16 bytes, where unpack_table has them. */
+template <class F>
+__device__ static inline void pack_digits(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+    for (int i = 0; i < 16; i++) { /* word i: 16 columns i; digits a0 a1 a0 a1, a2 a3 a2 a3 */
+        uint32_t w = 0;
+        for (int k = 0; k < 8; k++) {
+            const int p = k / 4 * 2 + k % 2;
+            w |= F::code(a, row0 + pair_row(p, lane), col0 + i * 16 + pair_col(p, lane) + k / 2 % 2) << (4 * k);
+        }
+        *reinterpret_cast<uint32_t *>(to + i / 4 * 512 + lane * 16 + i % 4 * 4) = w;
+    }
+}
+
 template <int GROUP> struct pack_table {
     using tile = unpack_table<GROUP>;
     enum { BLOCK = sizeof(cuda_table_block) };
@@ -306,20 +374,37 @@ template <int GROUP> struct pack_table {
     }
     __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
         constexpr int N = 256 / GROUP; /* scales of a row */
-        for (int i = 0; i < 16; i++) { /* word i: 16 columns i; digits a0 a1 a0 a1, a2 a3 a2 a3 */
-            uint32_t w = 0;
-            for (int k = 0; k < 8; k++) {
-                const int p = k / 4 * 2 + k % 2;
-                w |= code(a, row0 + pair_row(p, lane), col0 + i * 16 + pair_col(p, lane) + k / 2 % 2) << (4 * k);
-            }
-            *reinterpret_cast<uint32_t *>(to + i / 4 * 512 + lane * 16 + i % 4 * 4) = w;
-        }
+        pack_digits<pack_table<GROUP>>(a, to, row0, col0, lane);
         for (int i = lane; i < 16 * N; i += 32) {
             const int64_t row = row0 + i / N;
             reinterpret_cast<uint16_t *>(to + 2048)[i] =
                 (uint16_t)(row < a.rows ? halved(at(a, row, col0)->scale[i % N * (GROUP / 16)], 24 - a.power) : 0);
         }
         if (lane < 16) to[tile::TABLE + lane] = at(a, row0, col0)->values[lane];
+    }
+};
+
+struct pack_nf4 {
+    using tile = unpack_nf4;
+    enum { BLOCK = sizeof(cuda_nf4_block) };
+    __device__ static inline const cuda_nf4_block *at(const pack_args &a, int64_t row, int64_t col) {
+        return reinterpret_cast<const cuda_nf4_block *>(a.from + row * a.row_bytes) + col / 256;
+    }
+    __device__ static inline uint32_t top(const uint8_t *b) {
+        uint32_t most = 0;
+        for (int i = 0; i < 4; i++) most = max(most, top_of(reinterpret_cast<const cuda_nf4_block *>(b)->scale[i]));
+        return most;
+    }
+    __device__ static inline uint32_t code(const pack_args &a, int64_t row, int64_t col) {
+        return row < a.rows ? at(a, row, col)->codes[col % 256 / 2] >> (col % 2 * 4) & 15 : 0;
+    }
+    __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+        pack_digits<pack_nf4>(a, to, row0, col0, lane);
+        for (int i = lane; i < 64; i += 32) {
+            const int64_t row = row0 + i / 4;
+            reinterpret_cast<uint16_t *>(to + 2048)[i] =
+                (uint16_t)(row < a.rows ? halved(at(a, row, col0)->scale[i % 4], -a.power) : 0);
+        }
     }
 };
 
@@ -374,12 +459,50 @@ struct pack_pair8 : pack_pairs<4> {
     }
 };
 
+template <int GROUP, bool E5M2> struct pack_float8 {
+    using tile = unpack_float8<GROUP, E5M2>;
+    enum { BLOCK = sizeof(cuda_float8_block) };
+    __device__ static inline const cuda_float8_block *at(const pack_args &a, int64_t row, int64_t col) {
+        return reinterpret_cast<const cuda_float8_block *>(a.from + row * a.row_bytes) + col / 32;
+    }
+    __device__ static inline uint32_t top(const uint8_t *b) {
+        return top_of(reinterpret_cast<const cuda_float8_block *>(b)->scale);
+    }
+    /* Where a byte lies in half a word: that of pair a0 or a2, or of a1 or a3. */
+    __device__ static inline uint32_t place(const pack_args &a, int64_t row, int64_t col, bool upper) {
+        const uint32_t c = row < a.rows && col < a.cols ? at(a, row, col)->q[col % 32] : 0;
+        if (E5M2) return upper ? c << 8 : c;
+        return upper ? (c & 0x80) << 8 | (c & 0x7f) << 7 : (c & 0x80) << 7 | (c & 0x7f);
+    }
+    __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+        for (int i = 0; i < 16; i++) { /* word i: 16 columns i / 2, pairs a0 a1 or a2 a3 */
+            uint32_t w = 0;
+            for (int k = 0; k < 4; k++) { /* pair k / 2, element k % 2 */
+                const int p = i % 2 * 2 + k / 2;
+                w |= place(a, row0 + pair_row(p, lane), col0 + i / 2 * 16 + pair_col(p, lane) + k % 2, k < 2)
+                     << (16 * (k % 2));
+            }
+            *reinterpret_cast<uint32_t *>(to + i / 4 * 512 + lane * 16 + i % 4 * 4) = w;
+        }
+        for (int i = lane; i < 16 * tile::SCALES; i += 32) {
+            const int64_t row = row0 + i / tile::SCALES, col = col0 + i % tile::SCALES * GROUP;
+            const bool    in = row < a.rows && col < a.cols;
+            reinterpret_cast<uint16_t *>(to + 2048)[i] =
+                (uint16_t)(in ? halved(at(a, row, col)->scale, (E5M2 ? 0 : 8) - a.power) : 0);
+        }
+    }
+};
+using pack_e4m3_128 = pack_float8<128, false>;
+using pack_e4m3_32 = pack_float8<32, false>;
+using pack_e5m2_32 = pack_float8<32, true>;
+
 /* As UNPACK_TILED. */
 #define PACK_TILED(X)                                                                                                  \
     X(TENSOR_Q4_0, pack_q4_0)                                                                                          \
     X(TENSOR_MXFP4, pack_mxfp4)                                                                                        \
     X(TENSOR_Q8_0, pack_q8_0)                                                                                          \
     X(TENSOR_Q2_K, pack_q2_k)                                                                                          \
+    X(TENSOR_Q3_K, pack_q3_k)                                                                                          \
     X(TENSOR_Q4_K, pack_q4_k)                                                                                          \
     X(TENSOR_Q5_K, pack_q5_k)                                                                                          \
     X(TENSOR_Q6_K, pack_q6_k)                                                                                          \
@@ -387,7 +510,11 @@ struct pack_pair8 : pack_pairs<4> {
     X(TENSOR_TABLE16, pack_table<16>)                                                                                  \
     X(TENSOR_PAIR4, pack_pair4)                                                                                        \
     X(TENSOR_PAIR5, pack_pair5)                                                                                        \
-    X(TENSOR_PAIR8, pack_pair8)
+    X(TENSOR_PAIR8, pack_pair8)                                                                                        \
+    X(TENSOR_E4M3_128, pack_e4m3_128)                                                                                  \
+    X(TENSOR_E4M3_32, pack_e4m3_32)                                                                                    \
+    X(TENSOR_E5M2_32, pack_e5m2_32)                                                                                    \
+    X(TENSOR_NF4_64, pack_nf4)
 
 /* One warp per tile. */
 template <class F> static __global__ void pack_kernel(const pack_args a) {

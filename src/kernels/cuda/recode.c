@@ -9,13 +9,24 @@
 #include <assert.h>
 #include <math.h>
 
-enum { TABLE_COLS = 256, PAIR_COLS = 32 };
+enum { TABLE_COLS = 256, PAIR_COLS = 32, FLOAT8_COLS = 32 };
+
+/* FP8: by how many columns have the same scale. */
+static tensor_type float8_type(const tensor_mat *m) {
+    const bool whole = !m->scales || m->group >= m->cols;
+    if (!whole && m->group % FLOAT8_COLS) return TENSOR_F16;
+    if (m->type == TENSOR_F8_E5M2) return TENSOR_E5M2_32;
+    return whole || m->group % 128 == 0 ? TENSOR_E4M3_128 : TENSOR_E4M3_32;
+}
 
 tensor_type cuda_recode_type(const tensor_mat *m) {
     const matmul_form f = matmul_form_of((int)m->type);
+    if (m->type == TENSOR_F8_E4M3 || m->type == TENSOR_F8_E5M2) return float8_type(m);
+    if (m->type == TENSOR_MLX_MXFP8) return TENSOR_E4M3_32;
+    if (m->type == TENSOR_NF4) return m->group % 64 ? TENSOR_F16 : TENSOR_NF4_64;
     if (f.kind != MATMUL_ACT8) return TENSOR_F16;
     switch (f.form) {
-    case MATMUL_ZERO16: return m->type == TENSOR_Q6_K ? TENSOR_F16 : TENSOR_TABLE16;
+    case MATMUL_ZERO16: return m->type == TENSOR_Q6_K || m->type == TENSOR_Q3_K ? TENSOR_F16 : TENSOR_TABLE16;
     case MATMUL_MIN32: return f.largest <= 15 ? TENSOR_PAIR4 : f.largest <= 31 ? TENSOR_PAIR5 : TENSOR_PAIR8;
     case MATMUL_ZERO32: break;
     default: return TENSOR_F16;
@@ -36,16 +47,24 @@ tensor_type cuda_recode_type(const tensor_mat *m) {
 static bool is_table(tensor_type type) { return type == TENSOR_TABLE32 || type == TENSOR_TABLE16; }
 static bool is_pair(tensor_type type) { return type == TENSOR_PAIR4 || type == TENSOR_PAIR5 || type == TENSOR_PAIR8; }
 
+static bool is_float8(tensor_type type) {
+    return type == TENSOR_E4M3_128 || type == TENSOR_E4M3_32 || type == TENSOR_E5M2_32;
+}
+
 int cuda_block_bytes(tensor_type type) {
-    return is_table(type)  ? (int)sizeof(cuda_table_block)
-           : is_pair(type) ? (int)sizeof(cuda_pair_block)
-                           : tensor_type_get((int)type)->block_bytes;
+    return is_table(type)          ? (int)sizeof(cuda_table_block)
+           : is_pair(type)         ? (int)sizeof(cuda_pair_block)
+           : is_float8(type)       ? (int)sizeof(cuda_float8_block)
+           : type == TENSOR_NF4_64 ? (int)sizeof(cuda_nf4_block)
+                                   : tensor_type_get((int)type)->block_bytes;
 }
 
 size_t cuda_row_bytes(tensor_type type, int64_t cols) {
     size_t bytes = 0;
     if (is_table(type)) return (size_t)((cols + TABLE_COLS - 1) / TABLE_COLS) * sizeof(cuda_table_block);
     if (is_pair(type)) return (size_t)((cols + PAIR_COLS - 1) / PAIR_COLS) * sizeof(cuda_pair_block);
+    if (is_float8(type)) return (size_t)((cols + FLOAT8_COLS - 1) / FLOAT8_COLS) * sizeof(cuda_float8_block);
+    if (type == TENSOR_NF4_64) return (size_t)((cols + TABLE_COLS - 1) / TABLE_COLS) * sizeof(cuda_nf4_block);
     (void)tensor_row_bytes((int)type, cols, &bytes);
     return bytes;
 }
@@ -167,11 +186,56 @@ static void put_mxfp4(const piece *p, uint8_t *out, size_t stride) {
     }
 }
 
+static bool has_nan(const uint8_t *e4m3, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        if ((e4m3[i] & 0x7f) == 0x7f) return true;
+    }
+    return false;
+}
+
+/* A row of FP8. Columns that share a scale on the device have the same one here. */
+static void put_float8(const tensor_mat *m, tensor_type to, int64_t row, uint8_t *out) {
+    const uint8_t *q = (const uint8_t *)m->data + (size_t)row * m->row_bytes;
+    const int64_t  each = to == TENSOR_E4M3_128 ? 128 : FLOAT8_COLS;
+    for (int64_t k = 0; k < m->cols; k += each) {
+        const int64_t n = m->cols - k < each ? m->cols - k : each;
+        float         scale = m->scales ? tensor_mat_scale(m, 0, row, k / m->group) : 1.0f;
+        if (to != TENSOR_E5M2_32 && has_nan(q + k, n)) scale = NAN;
+        for (int64_t i = 0; i < n; i += FLOAT8_COLS, out += sizeof(cuda_float8_block)) {
+            cuda_float8_block b = { scale, { 0 } };
+            memcpy(b.q, q + k + i, (size_t)(n - i < FLOAT8_COLS ? n - i : FLOAT8_COLS));
+            memcpy(out, &b, sizeof b);
+        }
+    }
+}
+
+/* A row of NF4, whose file has the first of two codes in the upper half of a byte. */
+static void put_nf4(const tensor_mat *m, int64_t row, uint8_t *out) {
+    const uint8_t *q = (const uint8_t *)m->data + (size_t)row * m->row_bytes;
+    for (int64_t k = 0; k < m->cols; k += TABLE_COLS, out += sizeof(cuda_nf4_block)) {
+        const int64_t  n = m->cols - k < TABLE_COLS ? m->cols - k : TABLE_COLS;
+        cuda_nf4_block b = { .scale = { 0 } };
+        for (int64_t i = 0; i < n; i += 64)
+            b.scale[i / 64] = tensor_mat_scale(m, 0, row, (k + i) / m->group) / CUDA_NF4_UNIT;
+        for (int64_t i = 0; i < n / 2; i++) b.codes[i] = (uint8_t)(q[k / 2 + i] >> 4 | q[k / 2 + i] << 4);
+        memcpy(out, &b, sizeof b);
+    }
+}
+
 void cuda_recode(const tensor_mat *m, tensor_type to, int64_t row0, int64_t n, uint8_t *out) {
     const matmul_form f = matmul_form_of((int)m->type);
     const size_t      stride = cuda_row_bytes(to, m->cols), block = (size_t)cuda_block_bytes(to);
     const int         each = is_table(to) ? TABLE_COLS : PAIR_COLS; /* columns of a block */
     piece             p;
+    if (is_float8(to) || to == TENSOR_NF4_64) {
+        for (int64_t r = 0; r < n; r++) {
+            if (to == TENSOR_NF4_64)
+                put_nf4(m, row0 + r, out + (size_t)r * stride);
+            else
+                put_float8(m, to, row0 + r, out + (size_t)r * stride);
+        }
+        return;
+    }
     p.group = matmul_group(&f), p.zero = f.zero;
     for (int64_t r = 0; r < n; r += CUDA_TILE_ROWS) {
         p.rows = n - r < CUDA_TILE_ROWS ? (int)(n - r) : CUDA_TILE_ROWS;

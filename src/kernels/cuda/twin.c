@@ -4,6 +4,7 @@
 #include "kernels/cuda/layout.h"
 #include "kernels/cuda/recode.h"
 #include "tensor/blocks.h"
+#include "tensor/codec.h"
 #include "tensor/half.h"
 
 #include <math.h>
@@ -134,11 +135,20 @@ static uint16_t less_zero(double s, int q, int zero) {
     return round16(ldexp(q * s, -24) - half(round16(ldexp(zero * s, -24))));
 }
 
+static void weights_q3_k(const block_q3_k *b, int power, uint16_t *out) {
+    for (int i = 0; i < 256; i++) {
+        const int low = b->qs[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3, high = b->hmask[i % 32] >> (i / 32) & 1;
+        const int sc = block_q3_k_scale(b->scales, i / 16);
+        out[i] = less_zero(half(round16(scaled(b->d, power, 24) * sc)), low | high << 2, 4);
+    }
+}
+
 static void weights_q6_k(const block_q6_k *b, int power, uint16_t *out) {
     for (int i = 0; i < 256; i++) {
         const int h = i / 128, s = i % 128 / 32, l = i % 32;
         const int low = b->ql[64 * h + 32 * (s % 2) + l] >> (s / 2 * 4) & 15, high = b->qh[32 * h + l] >> (2 * s) & 3;
-        out[i] = less_zero(half(round16(scaled(b->d, power, 24) * b->scales[i / 16])), low | high << 4, 32);
+        const int sc = b->scales[i / 16];
+        out[i] = less_zero(half(round16(scaled(b->d, power, 24) * sc)), low | high << 4, 32);
     }
 }
 
@@ -172,6 +182,23 @@ static void weights_pair(const cuda_pair_block *b, int power, uint16_t *out) {
     for (int i = 0; i < 32; i++) out[i] = round16(ldexp(b->q[i] * s, -24) + m);
 }
 
+/* Of E4M3 the scale is held times 2^8 and the number divided by it; the code of its NaN is a number like others. */
+static void weights_float8(const cuda_float8_block *b, bool e5m2, int power, int n, uint16_t *out) {
+    const double s = scaled_float(b->scale, power, e5m2 ? 0 : 8);
+    for (int i = 0; i < n; i++) {
+        const int    m = b->q[i] & 0x7f;
+        const double v = e5m2 ? half((uint16_t)(m << 8)) : m < 8 ? ldexp(m, -9 - 8) : ldexp(8 + m % 8, m / 8 - 10 - 8);
+        out[i] = round16(b->q[i] & 0x80 ? -v * s : v * s);
+    }
+}
+
+static void weights_nf4(const cuda_nf4_block *b, int power, int n, uint16_t *out) {
+    for (int i = 0; i < n; i++) {
+        const double u = (double)tensor_nf4_values[b->codes[i / 2] >> (i % 2 * 4) & 15] * (double)CUDA_NF4_UNIT;
+        out[i] = round16(half(round16(u)) * scaled_float(b->scale[i / 64], power, 0));
+    }
+}
+
 bool cuda_twin_weights(tensor_type type, const void *row, int64_t n, int power, uint16_t *out) {
     switch (type) {
     case TENSOR_F16:
@@ -187,6 +214,9 @@ bool cuda_twin_weights(tensor_type type, const void *row, int64_t n, int power, 
         return true;
     case TENSOR_Q2_K:
         for (int64_t i = 0; i < n / 256; i++) weights_q2_k((const block_q2_k *)row + i, power, out + 256 * i);
+        return true;
+    case TENSOR_Q3_K:
+        for (int64_t i = 0; i < n / 256; i++) weights_q3_k((const block_q3_k *)row + i, power, out + 256 * i);
         return true;
     case TENSOR_Q4_K:
         for (int64_t i = 0; i < n / 256; i++) weights_q4_k((const block_q4_k *)row + i, power, out + 256 * i);
@@ -207,6 +237,17 @@ bool cuda_twin_weights(tensor_type type, const void *row, int64_t n, int power, 
     case TENSOR_PAIR5:
     case TENSOR_PAIR8:
         for (int64_t i = 0; i < n / 32; i++) weights_pair((const cuda_pair_block *)row + i, power, out + 32 * i);
+        return true;
+    case TENSOR_E4M3_128:
+    case TENSOR_E4M3_32:
+    case TENSOR_E5M2_32:
+        for (int64_t i = 0; i < n; i += 32)
+            weights_float8((const cuda_float8_block *)row + i / 32, type == TENSOR_E5M2_32, power,
+                           n - i < 32 ? (int)(n - i) : 32, out + i);
+        return true;
+    case TENSOR_NF4_64:
+        for (int64_t i = 0; i < n; i += 256)
+            weights_nf4((const cuda_nf4_block *)row + i / 256, power, n - i < 256 ? (int)(n - i) : 256, out + i);
         return true;
     default: return false;
     }
@@ -244,6 +285,19 @@ static uint32_t block_top(tensor_type type, const uint8_t *b) {
     case TENSOR_PAIR8:
         return most_of(top_of(((const cuda_pair_block *)b)->scale),
                        top_of(((const cuda_pair_block *)b)->min * 0x1p-12f));
+    case TENSOR_NF4_64:
+        low = 0;
+        for (int i = 0; i < 4; i++) low = most_of(low, top_of(((const cuda_nf4_block *)b)->scale[i]));
+        return low;
+    case TENSOR_E4M3_128:
+    case TENSOR_E4M3_32:
+    case TENSOR_E5M2_32: return top_of(((const cuda_float8_block *)b)->scale);
+    case TENSOR_Q3_K:
+        for (int i = 0; i < 16; i++) {
+            sc = abs(block_q3_k_scale(((const block_q3_k *)b)->scales, i));
+            most = sc > most ? sc : most;
+        }
+        return magnitude(((const block_q3_k *)b)->d, most);
     case TENSOR_Q6_K:
         for (int i = 0; i < 16; i++) {
             sc = abs(((const block_q6_k *)b)->scales[i]);
@@ -267,7 +321,7 @@ int cuda_twin_power(tensor_type type, const void *blocks, int64_t n, size_t byte
         const uint32_t t = block_top(type, (const uint8_t *)blocks + (size_t)i * bytes);
         if (t > top) top = t;
     }
-    return cuda_pack_power(type == TENSOR_MXFP4, top);
+    return cuda_pack_power(type, top);
 }
 
 int cuda_twin_row(bool bf16, const float *x, int64_t n, uint16_t *out) {

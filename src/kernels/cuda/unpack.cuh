@@ -10,11 +10,13 @@
  *
  *     Q4_0, Q8_0,  z = zero * D * 2^-24;                                 D * 2^-24 * q - z, fused
  *     TABLE32, TABLE16: q is one of the tile's 16 bytes
- *     Q6_K         s = D * scale, z = 32 * s * 2^-24;                    s * 2^-24 * q - z, fused
+ *     Q3_K, Q6_K   s = D * scale, z = 4 or 32 * s * 2^-24;               s * 2^-24 * q - z, fused
  *     Q2_K, Q4_K,  s = D * sc, m = dmin * mn, less the matrix's power;   s * 2^-24 * q - m, fused
  *     Q5_K
  *     PAIR4, PAIR5, PAIR8: m is the minimum;                             D * 2^-24 * q + m, fused
  *     MXFP4        d * q, which is exact but for weights 2^24 times smaller than the largest
+ *     E4M3_128, E4M3_32, E5M2_32: scale * q
+ *     NF4_64       u = CUDA_NF4_UNIT * q, s = scale / CUDA_NF4_UNIT;     u * s
  *     F16, BF16    the value itself
  *
  * A type has COLS and BYTES of a tile, BF16 for the kind of multiplication, at() for a tile's address, prepare() for
@@ -165,8 +167,8 @@ __device__ static inline void unpack_nibbles(uint32_t a[4][4], const uint4 &q, c
     }
 }
 
-/* Four bits of w and the bit above them of `high`, times s less m. */
-__device__ static inline uint32_t fifth_of(uint32_t w, uint32_t mask, uint32_t high, uint32_t bit, __half2 s, __half2 m) {
+/* Two or four bits of w and the bit above them of `high`, times s less m. */
+__device__ static inline uint32_t above_of(uint32_t w, uint32_t mask, uint32_t high, uint32_t bit, __half2 s, __half2 m) {
     return as_u32(__hfma2(as_half2(set_in(w, mask, high & bit)), s, m));
 }
 
@@ -180,10 +182,10 @@ __device__ static inline void unpack_fifths(uint32_t a[4][4], const uint4 &q, ui
         const uint32_t p0 = j < 2 ? r0.x : r0.y, p8 = j < 2 ? r8.x : r8.y;
         const __half2  d0 = low_twice(p0), m0 = high_twice(p0), d8 = low_twice(p8), m8 = high_twice(p8);
         const uint32_t h0 = j < 2 ? h << (4 - 2 * j) : h >> (2 * j), h2 = j < 2 ? h << (3 - 2 * j) : h >> (2 * j + 1);
-        a[j][0] = fifth_of(w[j], 0x000f000fu, h0, 0x00100010u, d0, m0);
-        a[j][1] = fifth_of(w[j], 0x00f000f0u, h0, 0x01000100u, d8, m8);
-        a[j][2] = fifth_of(w[j] >> 8, 0x000f000fu, h2, 0x00100010u, d0, m0);
-        a[j][3] = fifth_of(w[j] >> 8, 0x00f000f0u, h2, 0x01000100u, d8, m8);
+        a[j][0] = above_of(w[j], 0x000f000fu, h0, 0x00100010u, d0, m0);
+        a[j][1] = above_of(w[j], 0x00f000f0u, h0, 0x01000100u, d8, m8);
+        a[j][2] = above_of(w[j] >> 8, 0x000f000fu, h2, 0x00100010u, d0, m0);
+        a[j][3] = above_of(w[j] >> 8, 0x00f000f0u, h2, 0x01000100u, d8, m8);
     }
 }
 
@@ -276,6 +278,50 @@ struct unpack_q2_k : unpack_tiled<1344> {
     }
 };
 
+/* As Q2_K, with a plane of third bits and -4 times the scale for a minimum. */
+struct unpack_q3_k : unpack_tiled<1760> {
+    enum { COLS = 256, BYTES = 1760, BF16 = 0, SCRATCH = 1024 };
+    /* Lane 2r + h: columns 128h .. 128h + 127 of row r. */
+    __device__ static inline void prepare(const uint8_t *tile, uint8_t *scratch, int lane) {
+        const int      row = lane / 2, h = lane % 2;
+        const uint32_t low = *reinterpret_cast<const uint32_t *>(tile + 1536 + lane * 4);
+        const uint32_t high = *reinterpret_cast<const uint32_t *>(tile + 1664 + row * 4) >> (8 * h);
+        const __half2  d = __half2half2(reinterpret_cast<const __half *>(tile + 1728)[row]);
+        /* -4; D of the lower eight rows is for bits 2.. */
+        const __half2 four = __float2half2_rn(row < 8 ? -0x1p-22f : -0x1p-20f);
+        uint32_t       first[4], second[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++) { /* scales k and k + 4 */
+            const uint32_t up = k < 3 ? high << (4 - 2 * k) : high >> 2;
+            const uint32_t sc = set_in(low >> (4 * k), 0x000f000fu, set_in(up, 0x00300030u, HALF2_1024));
+            const __half2  s = __hmul2_rn(__hsub2_rn(as_half2(sc), __float2half2_rn(1056)), d), z = __hmul2_rn(s, four);
+            first[k] = choose_bytes(as_u32(s), as_u32(z), 0x5410);
+            second[k] = choose_bytes(as_u32(s), as_u32(z), 0x7632);
+        }
+        uint8_t *to = scratch + h * 512 + row * 16;
+        *reinterpret_cast<uint4 *>(to) = make_uint4(first[0], first[1], first[2], first[3]);
+        *reinterpret_cast<uint4 *>(to + 256) = make_uint4(second[0], second[1], second[2], second[3]);
+    }
+    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, const uint8_t *scratch, int block,
+                                            int lane) {
+        const uint2    q = load_lane8(tile + block * 256 + lane * 8);
+        const uint32_t h = *reinterpret_cast<const uint32_t *>(tile + 1024 + block * 128 + lane * 4);
+        const uint4    r0 = load_lane16(scratch + block * 256 + lane / 4 * 16);
+        const uint4    r8 = load_lane16(scratch + block * 256 + lane / 4 * 16 + 128);
+        const uint32_t p0[4] = { r0.x, r0.y, r0.z, r0.w }, p8[4] = { r8.x, r8.y, r8.z, r8.w };
+#pragma unroll
+        for (int j = 0; j < 4; j++) { /* one shift moves the third bits of two pairs to bits 2 and 4 */
+            const uint32_t w = (j < 2 ? q.x : q.y) >> (j % 2 * 8);
+            const uint32_t h0 = j == 0 ? h << 2 : h >> (4 * j - 2), h2 = j == 0 ? h << 1 : h >> (4 * j - 1);
+            const __half2  d0 = low_twice(p0[j]), m0 = high_twice(p0[j]), d8 = low_twice(p8[j]), m8 = high_twice(p8[j]);
+            a[j][0] = above_of(w, 0x00030003u, h0, 0x00040004u, d0, m0);
+            a[j][1] = above_of(w, 0x000c000cu, h0, 0x00100010u, d8, m8);
+            a[j][2] = above_of(w >> 4, 0x00030003u, h2, 0x00040004u, d0, m0);
+            a[j][3] = above_of(w >> 4, 0x000c000cu, h2, 0x00100010u, d8, m8);
+        }
+    }
+};
+
 struct unpack_q6_k : unpack_tiled<3360> {
     enum { COLS = 256, BYTES = 3360, BF16 = 0 };
     /* d * scale for the 16 columns j of a block from four bytes of scales. */
@@ -314,16 +360,17 @@ struct unpack_q6_k : unpack_tiled<3360> {
     }
 };
 
+/* Four bytes of a table of 16: bits 0..2 of each digit choose in both halves of it, bit 3 between them. */
+__device__ static inline uint32_t look_up(const uint4 &t, uint32_t digits, uint32_t halves) {
+    return choose_bytes(choose_bytes(t.x, t.y, digits), choose_bytes(t.z, t.w, digits), halves);
+}
+
 /*
  * Four bits are the number of a byte of the tile's table, whose 16 bytes stand at its end. A scale for each GROUP columns. In
  * the lower half of a word are a0 and a1 of the first columns, then of the second, in the upper half a2 and a3.
  */
 template <int GROUP> struct unpack_table : unpack_tiled<GROUP == 16 ? 2576 : 2320> {
     enum { COLS = 256, BYTES = GROUP == 16 ? 2576 : 2320, BF16 = 0, TABLE = BYTES - 16 };
-    /* Four bytes of the table: bits 0..2 of each digit choose in both halves of it, bit 3 between them. */
-    __device__ static inline uint32_t look_up(const uint4 &t, uint32_t digits, uint32_t halves) {
-        return choose_bytes(choose_bytes(t.x, t.y, digits), choose_bytes(t.z, t.w, digits), halves);
-    }
     /* Bytes 0 and 2, or 1 and 3. */
     __device__ static inline uint32_t pair(uint32_t w, uint32_t select, __half2 s, __half2 z) {
         return as_u32(__hfma2(as_half2(__byte_perm(w, 0, select)), s, z));
@@ -355,6 +402,35 @@ template <int GROUP> struct unpack_table : unpack_tiled<GROUP == 16 ? 2576 : 232
             a[j][1] = pair(v01, 0x4341, s8, z8);
             a[j][2] = pair(v23, 0x4240, s0, z0);
             a[j][3] = pair(v23, 0x4341, s8, z8);
+        }
+    }
+};
+
+/* Codes as above that are numbers of halves, which are the same in every matrix: their lower and their upper bytes. */
+struct unpack_nf4 : unpack_tiled<2176> {
+    enum { COLS = 256, BYTES = 2176, BF16 = 0 };
+    /* Bytes 0 and 2 of both, or 1 and 3. */
+    __device__ static inline uint32_t pair(uint32_t low, uint32_t high, uint32_t select, __half2 s) {
+        return as_u32(__hmul2_rn(as_half2(choose_bytes(low, high, select)), s));
+    }
+    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, const uint8_t *, int block,
+                                            int lane) {
+        const uint4    low = make_uint4(0x2de2908eu, 0x00c6d875u, 0x6e74382cu, 0x8ebd60c7u);
+        const uint4    high = make_uint4(0xb5b6b8bau, 0x00acb0b3u, 0x3432302cu, 0x3a383735u);
+        const uint4    q = load_lane16(tile + block * 512 + lane * 16);
+        const __half  *scale = reinterpret_cast<const __half *>(tile + 2048) + lane / 4 * 4 + block;
+        const __half2  s0 = __half2half2(scale[0]), s8 = __half2half2(scale[32]);
+        const uint32_t w[4] = { q.x, q.y, q.z, q.w };
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const uint32_t digits = w[j] & 0x77777777u, halves = set_in(w[j] >> 1, 0x44444444u, 0x32103210u);
+            const uint32_t l01 = look_up(low, digits, halves), h01 = look_up(high, digits, halves);
+            const uint32_t l23 = look_up(low, digits >> 16, halves >> 16);
+            const uint32_t h23 = look_up(high, digits >> 16, halves >> 16);
+            a[j][0] = pair(l01, h01, 0x6240, s0);
+            a[j][1] = pair(l01, h01, 0x7351, s8);
+            a[j][2] = pair(l23, h23, 0x6240, s0);
+            a[j][3] = pair(l23, h23, 0x7351, s8);
         }
     }
 };
@@ -403,6 +479,48 @@ struct unpack_pair8 : unpack_tiled<2304> {
     }
 };
 
+/*
+ * Bytes of FP8, two pairs in a word. Seven bits of E4M3 in the lower four of a half's exponent and the upper three of its
+ * mantissa are 2^-8 of the number, subnormal ones too; a byte of E5M2 is the upper half of a half. A scale for each GROUP
+ * columns.
+ */
+template <int GROUP, bool E5M2> struct unpack_float8 : unpack_tiled<2048 + 4096 / GROUP> {
+    enum { COLS = 128, BYTES = 2048 + 4096 / GROUP, BF16 = 0, SCALES = COLS / GROUP }; /* SCALES: of a row */
+    __device__ static inline uint32_t upper(uint32_t w) { return w & (E5M2 ? 0xff00ff00u : 0xbf80bf80u); }
+    __device__ static inline uint32_t lower(uint32_t w) {
+        return E5M2 ? w << 8 & 0xff00ff00u : set_in(w << 1, 0x80008000u, w << 7 & 0x3f803f80u);
+    }
+    __device__ static inline uint32_t times(uint32_t w, __half2 s) { return as_u32(__hmul2_rn(as_half2(w), s)); }
+    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, const uint8_t *, int block,
+                                            int lane) {
+        const __half *scale = reinterpret_cast<const __half *>(tile + 2048) + lane / 4 * SCALES;
+        uint32_t      d0, d8; /* of twice 32 columns */
+        if constexpr (GROUP == 32) {
+            d0 = *reinterpret_cast<const uint32_t *>(scale + block * 2);
+            d8 = *reinterpret_cast<const uint32_t *>(scale + 8 * SCALES + block * 2);
+        } else {
+            d0 = as_u32(__half2half2(scale[0])), d8 = as_u32(__half2half2(scale[8]));
+        }
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const uint4    q = load_lane16(tile + (block * 2 + i) * 512 + lane * 16);
+            const uint32_t w[4] = { q.x, q.y, q.z, q.w };
+            const __half2  s0 = i == 0 ? low_twice(d0) : high_twice(d0), s8 = i == 0 ? low_twice(d8) : high_twice(d8);
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                a[2 * i + j][0] = times(upper(w[2 * j]), s0);
+                a[2 * i + j][1] = times(lower(w[2 * j]), s8);
+                a[2 * i + j][2] = times(upper(w[2 * j + 1]), s0);
+                a[2 * i + j][3] = times(lower(w[2 * j + 1]), s8);
+            }
+        }
+    }
+};
+
+using unpack_e4m3_128 = unpack_float8<128, false>;
+using unpack_e4m3_32 = unpack_float8<32, false>;
+using unpack_e5m2_32 = unpack_float8<32, true>;
+
 /* 16 rows of an image block in shared memory. */
 template <int IS_BF16> struct unpack_image : unpack_plain {
     enum { COLS = 64, BYTES = 2048, BF16 = IS_BF16 };
@@ -424,6 +542,7 @@ using unpack_bf16 = unpack_image<1>;
     X(TENSOR_MXFP4, unpack_mxfp4)                                                                                      \
     X(TENSOR_Q8_0, unpack_q8_0)                                                                                        \
     X(TENSOR_Q2_K, unpack_q2_k)                                                                                        \
+    X(TENSOR_Q3_K, unpack_q3_k)                                                                                        \
     X(TENSOR_Q4_K, unpack_q4_k)                                                                                        \
     X(TENSOR_Q5_K, unpack_q5_k)                                                                                        \
     X(TENSOR_Q6_K, unpack_q6_k)                                                                                        \
@@ -431,6 +550,10 @@ using unpack_bf16 = unpack_image<1>;
     X(TENSOR_TABLE16, unpack_table<16>)                                                                                \
     X(TENSOR_PAIR4, unpack_pair4)                                                                                      \
     X(TENSOR_PAIR5, unpack_pair5)                                                                                      \
-    X(TENSOR_PAIR8, unpack_pair8)
+    X(TENSOR_PAIR8, unpack_pair8)                                                                                      \
+    X(TENSOR_E4M3_128, unpack_e4m3_128)                                                                                \
+    X(TENSOR_E4M3_32, unpack_e4m3_32)                                                                                  \
+    X(TENSOR_E5M2_32, unpack_e5m2_32)                                                                                  \
+    X(TENSOR_NF4_64, unpack_nf4)
 
 #endif
