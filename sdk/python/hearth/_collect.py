@@ -86,7 +86,7 @@ class Collector:
         elif event.kind == "reasoning":
             choice.reasoning += event.text
         elif event.kind == "tool_begin":
-            choice.tool_calls.append(ToolCall(id=event.id, name=event.name))
+            choice.tool_calls.append(ToolCall(id=event.id, name=event.name, type=event.type))
         elif event.kind == "tool_arguments":
             choice.tool_calls[event.call].arguments += event.text
         elif event.kind == "done":
@@ -131,7 +131,8 @@ class Collector:
         for call in delta.get("tool_calls") or []:
             said = call.get("function") or call["custom"]
             if "id" in call:
-                events.append(Event("tool_begin", choice=at, call=call["index"], id=call["id"], name=said["name"]))
+                events.append(Event("tool_begin", choice=at, call=call["index"], id=call["id"], name=said["name"],
+                                    type=call.get("type", "function")))
             text = said.get("arguments") or said.get("input")
             if text:
                 events.append(Event("tool_arguments", choice=at, call=call["index"], text=text))

@@ -167,7 +167,7 @@ class Event:
     progress          done of total prompt tokens, cached of which were known
     content           text, logprobs
     reasoning         text, logprobs
-    tool_begin        call (which one, from 0), id, name
+    tool_begin        call (which one, from 0), id, name, type
     tool_arguments    call, text
     done              finish_reason: the last event of a choice; logprobs that belong to no text
     """
@@ -178,6 +178,7 @@ class Event:
     call: int = 0
     id: str = ""
     name: str = ""
+    type: str = "function"
     done: int = 0
     total: int = 0
     cached: int = 0
