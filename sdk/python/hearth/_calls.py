@@ -119,7 +119,7 @@ def floats_of(text: Any) -> List[float]:
 
 
 def _embeddings(body: Any, head: Head) -> Embeddings:
-    rows = sorted(body["data"], key=lambda row: row["index"])
+    rows = sorted(body["data"], key=lambda row: int(row["index"]))
     return Embeddings(vectors=[floats_of(row["embedding"]) for row in rows], model=body["model"],
                       prompt_tokens=body["usage"]["prompt_tokens"], request_id=head.request_id)
 

@@ -38,12 +38,11 @@ class LocalOptions(TypedDict, total=False):
     adapters: Sequence[Tuple[str, float]]  # path and scale
 
 
-class LocalChatOptions(LocalOptions, total=False):
-    """Of chats only."""
+class LocalRunOptions(LocalOptions, total=False):
+    """Of chats, except for the tools."""
 
     response_schema: Any
     response_format: Dict[str, Any]
-    tools: Sequence[Any]
     tool_choice: Union[str, Dict[str, Any]]
     parallel_tool_calls: bool
     thinking_budget: int
@@ -51,6 +50,12 @@ class LocalChatOptions(LocalOptions, total=False):
     reasoning_effort: str
     chat_template_kwargs: Dict[str, Any]
     continue_final_message: bool
+
+
+class LocalChatOptions(LocalRunOptions, total=False):
+    """Of chats only."""
+
+    tools: Sequence[Any]
 
 
 class LocalCompleteOptions(LocalOptions, total=False):

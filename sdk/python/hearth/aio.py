@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from .options import ChatOptions, CompleteOptions
+    from .options import ChatOptions, CompleteOptions, RunOptions
 
 T = TypeVar("T")
 E = TypeVar("E", Event, Progress)
+S = TypeVar("S", bound="_BaseStream[Any]")
 
 
 class _Connection:
@@ -113,9 +114,10 @@ class _BaseStream(Generic[E]):
     @property
     def request_id(self) -> Optional[str]:
         """The server's name for this request, as in requests.list(); None until it was sent."""
-        return self._decoder.head.request_id if self._decoder else None
+        head: Optional[Head] = self._decoder.head if self._decoder else None
+        return head.request_id if head else None
 
-    def __aiter__(self: T) -> T:
+    def __aiter__(self: S) -> S:
         return self
 
     async def __anext__(self) -> E:
@@ -150,8 +152,8 @@ class _BaseStream(Generic[E]):
         if self._connection is not None:
             self._connection.close()
 
-    async def __aenter__(self: T) -> T:
-        await self._open()  # type: ignore[attr-defined]
+    async def __aenter__(self: S) -> S:
+        await self._open()
         return self
 
     async def __aexit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException],
@@ -165,7 +167,8 @@ class AsyncStream(_BaseStream[Event]):
     @property
     def so_far(self) -> Answer:
         """What came until now."""
-        return self._decoder.answer if self._decoder else Answer()
+        answer: Answer = self._decoder.answer if self._decoder else Answer()
+        return answer
 
     async def texts(self) -> AsyncIterator[str]:
         """Only the pieces of the first answer's text."""
@@ -280,12 +283,12 @@ class AsyncClient:
         return self._stream("/v1/completions", calls.complete_body("complete_stream", prompt, model or self._model, options, True))
 
     async def run_tools(self, messages: Messages, tools: Sequence[Any], *, max_rounds: int = 8, model: Optional[str] = None,
-                        on_call: Optional[Callable[[ToolCall], None]] = None, **options: Unpack[ChatOptions]) -> ToolRun:
+                        on_call: Optional[Callable[[ToolCall], None]] = None, **options: Unpack[RunOptions]) -> ToolRun:
         """Asks, runs the functions that the model calls (coroutines are awaited), tells it their results, and asks again until it
         calls no more."""
         loop = Loop(calls.conversation(messages), tools, max_rounds)
         while True:
-            answer = await self.chat(loop.messages, model=model, **{**options, "tools": loop.tools})  # type: ignore[typeddict-item]
+            answer = await self._do(calls.chat(loop.messages, model or self._model, {**options, "tools": loop.tools}))
             pending = loop.calls(answer)
             if not pending:
                 return ToolRun(answer, loop.messages, loop.rounds, loop.exhausted(answer))

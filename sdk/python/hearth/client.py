@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from .options import ChatOptions, CompleteOptions
+    from .options import ChatOptions, CompleteOptions, RunOptions
 
 T = TypeVar("T")
 E = TypeVar("E", Event, Progress)
+S = TypeVar("S", bound="_BaseStream[Any]")
 
 
 class _Connection:
@@ -105,7 +106,8 @@ class _BaseStream(Generic[E]):
     @property
     def request_id(self) -> Optional[str]:
         """The server's name for this request, as in requests.list()."""
-        return self._decoder.head.request_id
+        head: Head = self._decoder.head
+        return head.request_id
 
     def __iter__(self) -> Iterator[E]:
         return self
@@ -143,7 +145,7 @@ class _BaseStream(Generic[E]):
             self._closed = True
             self._connection.close()
 
-    def __enter__(self: T) -> T:
+    def __enter__(self: S) -> S:
         return self
 
     def __exit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException], trace: Optional["TracebackType"]) -> None:
@@ -160,7 +162,8 @@ class Stream(_BaseStream[Event]):
     @property
     def so_far(self) -> Answer:
         """What came until now."""
-        return self._decoder.answer
+        answer: Answer = self._decoder.answer
+        return answer
 
     def texts(self) -> Iterator[str]:
         """Only the pieces of the first answer's text."""
@@ -172,7 +175,7 @@ class Stream(_BaseStream[Event]):
         """Reads the rest and gives the whole answer, as the method without a stream would."""
         for _ in self:
             pass
-        return self._decoder.answer
+        return self.so_far
 
 
 class PullStream(_BaseStream[Progress]):
@@ -286,10 +289,10 @@ class Client:
         return self._stream("/v1/completions", calls.complete_body("complete_stream", prompt, model or self._model, options, True))
 
     def run_tools(self, messages: Messages, tools: Sequence[Any], *, max_rounds: int = 8, model: Optional[str] = None,
-                  on_call: Optional[Callable[[ToolCall], None]] = None, **options: Unpack[ChatOptions]) -> ToolRun:
+                  on_call: Optional[Callable[[ToolCall], None]] = None, **options: Unpack[RunOptions]) -> ToolRun:
         """Asks, runs the functions that the model calls, tells it their results, and asks again until it calls no more."""
         def ask(conversation: List[Message], offered: List[Any]) -> Answer:
-            return self.chat(conversation, model=model, **{**options, "tools": offered})  # type: ignore[typeddict-item]
+            return self._do(calls.chat(conversation, model or self._model, {**options, "tools": offered}))
 
         return tooling.run(ask, tooling.Loop(calls.conversation(messages), tools, max_rounds), on_call)
 

@@ -17,7 +17,7 @@ import weakref
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, Deque, Iterator, List, Optional, Sequence, Type, Union
+from typing import TYPE_CHECKING, Any, Callable, Deque, Iterator, List, Mapping, NoReturn, Optional, Sequence, Type, Union
 
 from . import _capi as c
 from . import options as known
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from ._localreq import LocalChatOptions
+    from ._localreq import LocalChatOptions, LocalRunOptions
 
 SLICE_MS = 100  # of waiting, so that signals of the process are seen
 
@@ -80,7 +80,7 @@ class LocalStats:
     running: int
 
 
-def _raise(error: c.hearth_error) -> None:
+def _raise(error: c.hearth_error) -> NoReturn:
     raise LocalError(error.code, error.text.decode("utf-8", "replace"))
 
 
@@ -306,14 +306,12 @@ class Model:
 
     def chat(self, messages: Messages, **options: Unpack[LocalChatOptions]) -> Answer:
         """The next message of a conversation; a text is a conversation with one message."""
-        with self.chat_stream(messages, **options) as stream:
+        with self._chat(messages, options) as stream:
             return stream.answer()
 
     def chat_stream(self, messages: Messages, **options: Unpack[LocalChatOptions]) -> Stream:
         """The same, while it is written."""
-        request = Request(self._library, c.TASK_CHAT)
-        request.put_chat(conversation(messages), options)
-        return self._submit(request)
+        return self._chat(messages, options)
 
     def complete(self, prompt: Union[str, Sequence[int]], **options: Unpack[LocalCompleteOptions]) -> Answer:
         """A text goes on, without a chat template; 16 tokens unless max_tokens says otherwise, as on a server. With suffix: what
@@ -330,10 +328,11 @@ class Model:
         return self._submit(request)
 
     def run_tools(self, messages: Messages, tools: Sequence[Any], *, max_rounds: int = 8,
-                  on_call: Optional[Callable[[ToolCall], None]] = None, **options: Unpack[LocalChatOptions]) -> ToolRun:
+                  on_call: Optional[Callable[[ToolCall], None]] = None, **options: Unpack[LocalRunOptions]) -> ToolRun:
         """Asks, runs the functions that the model calls, tells it their results, and asks again until it calls no more."""
         def ask(talk: List[Message], offered: List[Any]) -> Answer:
-            return self.chat(talk, **{**options, "tools": offered})  # type: ignore[typeddict-item]
+            with self._chat(talk, {**options, "tools": offered}) as stream:
+                return stream.answer()
 
         return tooling.run(ask, tooling.Loop(conversation(messages), tools, max_rounds), on_call)
 
@@ -427,6 +426,11 @@ class Model:
         return LocalStats(**{name: getattr(raw, name) for name, _ in raw._fields_})
 
     # --- inside ---
+
+    def _chat(self, messages: Messages, options: Mapping[str, Any]) -> Stream:
+        request = Request(self._library, c.TASK_CHAT)
+        request.put_chat(conversation(messages), options)
+        return self._submit(request)
 
     def _submit(self, request: Request) -> Stream:
         with self._use() as pointer:

@@ -56,12 +56,11 @@ class SamplingOptions(TypedDict, total=False):
     extra: Mapping[str, Any]
 
 
-class ChatOptions(SamplingOptions, total=False):
-    """Chats only."""
+class RunOptions(SamplingOptions, total=False):
+    """Chats, except for the tools, which run_tools has as an argument of its own."""
 
     response_schema: Any  # a JSON schema, or a type as tools take them (a dataclass, a TypedDict)
     response_format: Dict[str, Any]
-    tools: Sequence[Any]  # functions, hearth.Tool, or dicts in OpenAI's form
     tool_choice: Union[str, Dict[str, Any]]
     parallel_tool_calls: bool
     logprobs: bool
@@ -73,6 +72,12 @@ class ChatOptions(SamplingOptions, total=False):
     continue_final_message: bool
     add_generation_prompt: bool
     prediction: Dict[str, Any]
+
+
+class ChatOptions(RunOptions, total=False):
+    """Chats only."""
+
+    tools: Sequence[Any]  # functions, hearth.Tool, or dicts in OpenAI's form
 
 
 class CompleteOptions(SamplingOptions, total=False):

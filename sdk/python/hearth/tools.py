@@ -14,16 +14,15 @@ import enum
 import inspect
 import json
 import re
-import sys
 import types
 import typing
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union, cast
 
 from .types import Answer, Message, ToolCall, ToolRun
 
 Schema = Dict[str, Any]
-_UNIONS: List[Any] = [Union] + ([types.UnionType] if sys.version_info >= (3, 10) else [])
+_UNIONS: Tuple[Any, ...] = (Union, getattr(types, "UnionType", Union))  # the second is X | Y of Python 3.10
 _PLAIN: Dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null", None: "null"}
 _LISTS = (list, collections.abc.Sequence, collections.abc.Iterable, set, frozenset, collections.abc.Set)
 _MAPS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
@@ -38,7 +37,7 @@ def _is_dataclass(kind: Any) -> bool:
     return isinstance(kind, type) and dataclasses.is_dataclass(kind)
 
 
-def _schema(kind: Any, above: tuple) -> Schema:
+def _schema(kind: Any, above: Tuple[Any, ...]) -> Schema:
     if kind is Any or kind is inspect.Parameter.empty:
         return {}
     if kind in _PLAIN:
@@ -74,13 +73,13 @@ def _schema(kind: Any, above: tuple) -> Schema:
                     and f.default_factory is dataclasses.MISSING]
         names = [f.name for f in dataclasses.fields(kind) if f.init]
         return _object(kind, names, required, above + (kind,))
-    if typing.is_typeddict(kind) if hasattr(typing, "is_typeddict") else hasattr(kind, "__total__"):
+    if hasattr(kind, "__required_keys__"):  # a TypedDict
         return _object(kind, list(kind.__annotations__), sorted(kind.__required_keys__, key=list(kind.__annotations__).index),
                        above + (kind,))
     raise TypeError(f"{kind!r} has no JSON schema")
 
 
-def _tuple_schema(args: tuple, above: tuple) -> Schema:
+def _tuple_schema(args: Tuple[Any, ...], above: Tuple[Any, ...]) -> Schema:
     if not args:
         return {"type": "array"}
     if len(args) == 2 and args[1] is Ellipsis:
@@ -88,7 +87,7 @@ def _tuple_schema(args: tuple, above: tuple) -> Schema:
     return {"type": "array", "prefixItems": [_schema(a, above) for a in args], "items": False, "minItems": len(args), "maxItems": len(args)}
 
 
-def _object(kind: Any, names: List[str], required: List[str], above: tuple) -> Schema:
+def _object(kind: Any, names: List[str], required: List[str], above: Tuple[Any, ...]) -> Schema:
     hints = _hints(kind)
     schema: Schema = {"type": "object", "properties": {name: _schema(_bare(hints[name]), above) for name in names},
                       "required": required, "additionalProperties": False}
@@ -162,7 +161,7 @@ def _plain(value: Any, kind: Any) -> Any:
     return kind(value) if kind in (int, float) else value
 
 
-def _sequence(value: Any, kind: Any, args: tuple) -> Any:
+def _sequence(value: Any, kind: Any, args: Tuple[Any, ...]) -> Any:
     if not isinstance(value, list):
         raise ValueError(f"a list is needed, not {value!r}")
     if kind is tuple and args and not (len(args) == 2 and args[1] is Ellipsis):
@@ -293,7 +292,7 @@ class Loop:
     def find(self, call: ToolCall) -> Tool:
         if call.name not in self.by_name:
             raise ValueError(f"there is no tool {call.name!r}")
-        return self.by_name[call.name]
+        return cast(Tool, self.by_name[call.name])
 
     def result(self, call: ToolCall, value: Any) -> None:
         self.messages.append({"role": "tool", "tool_call_id": call.id, "name": call.name, "content": text_of(value)})

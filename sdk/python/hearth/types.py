@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Type, TypeVar, Union
+from typing import Any, Dict, List, Mapping, Optional, Type, TypeVar, Union, cast
 
 from .errors import ProtocolError
 
@@ -22,7 +22,7 @@ def build(cls: Type[T], data: Any, **more: Any) -> T:
     """An instance from the members of a JSON object that the class knows; what is absent keeps its default."""
     if not isinstance(data, Mapping):
         raise ProtocolError(f"{cls.__name__}: an object was expected")
-    names = {f.name for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    names = {f.name for f in dataclasses.fields(cast(Any, cls))}
     known = {k: v for k, v in data.items() if k in names and k != "raw" and k not in more}
     if "raw" in names:
         known["raw"] = dict(data)
