@@ -67,12 +67,15 @@ export async function runLoop(
   }
 }
 
+/** JSON with a space behind each colon and comma, as chat templates write it; a small model misreads the form without. */
+const spaced = (value: unknown): string => (JSON.stringify(value, null, 1) ?? "null").replace(/,\n */g, ", ").replace(/\n */g, "");
+
 async function resultOf(found: AnyTool | undefined, call: ToolCall, signal: AbortSignal | undefined): Promise<string> {
   try {
     if (!found) throw new TypeError(`there is no tool '${call.name}'`);
     const value = await found.run(JSON.parse(call.arguments || "{}"), signal);
-    return typeof value === "string" ? value : (JSON.stringify(value) ?? "null");
+    return typeof value === "string" ? value : spaced(value);
   } catch (error) {
-    return JSON.stringify({ error: error instanceof Error ? `${error.name}: ${error.message}` : String(error) });
+    return spaced({ error: error instanceof Error ? `${error.name}: ${error.message}` : String(error) });
   }
 }
