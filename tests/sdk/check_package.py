@@ -4,8 +4,8 @@
 The Python package as users get it: the version is the repository's, README's examples run, pip installs it without a network, and the
 types are strict."""
 import ast
+import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -21,8 +21,9 @@ def one_version():
     with open(os.path.join(ROOT, "VERSION")) as f:
         version = f.read().strip()
     assert hearth.__version__ == version, (hearth.__version__, version)
-    with open(os.path.join(ROOT, "sdk/typescript/package.json")) as f:
-        assert re.search(r'"version": "([^"]+)"', f.read())[1] == version
+    for name, at in (("package.json", lambda d: d), ("package-lock.json", lambda d: d), ("package-lock.json", lambda d: d["packages"][""])):
+        with open(os.path.join(ROOT, "sdk/typescript", name)) as f:
+            assert at(json.load(f))["version"] == version, name
 
 
 def standard_library_only():

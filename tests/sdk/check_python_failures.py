@@ -15,7 +15,7 @@ from sdk_support import DEMO, RANKER, ROOT, driven, golden_ranks, raises
 
 import hearth
 from hearth import AsyncClient, Client
-from hearth._wire import Events, Reader
+from hearth._wire import Events, Reader, place_of
 from hearth_server import Checks, Server, eventually
 
 LONG = dict(prompt="One sunny morning,", max_tokens=3500, ignore_eos=True, temperature=0)
@@ -187,6 +187,15 @@ def odd_servers(make):
     raises(ValueError, make, None, api_key="a\r\nb")
 
 
+def addresses():
+    """As the program's own commands read them (src/cli/serve/client.c)."""
+    for given, want in (("name", "http name 11434"), ("name:80", "http name 80"), ("http://name", "http name 11434"), ("http://name:80/x/", "http name 80 /x"),
+                        ("https://name", "https name 443"), ("::1", "http ::1 11434"), ("[::1]:7", "http ::1 7"), ("unix:///a/b", "/a/b"), ("unix:/a", "/a")):
+        p = place_of(given)
+        got = p.socket or f"{'https' if p.tls else 'http'} {p.host} {p.port} {p.base}".strip()
+        assert got == want, (given, got)
+
+
 def pieces():
     """An answer and a stream, cut at every byte, mean the same."""
     whole = (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX-Request-Id: req-1\r\n\r\n"
@@ -250,6 +259,7 @@ def main():
     checks, program = Checks(), sys.argv[1]
     makers = {"Client": Client, "AsyncClient": lambda *args, **kw: driven(AsyncClient(*args, **kw))}
     checks.run(pieces)
+    checks.run(addresses)
     for name, make in makers.items():
         print(name)
         env = {**KEYS, "HEARTH_MAX_SEQUENCES": "1", "HEARTH_MAX_QUEUE": "8"}

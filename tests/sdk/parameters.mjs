@@ -47,7 +47,7 @@ const lists = JSON.parse(execFileSync(python, ['-c', `
 import json, sys
 sys.path.insert(0, sys.argv[1])
 from hearth import options as o
-print(json.dumps({"chat": o.names_of(o.ChatOptions), "complete": o.names_of(o.CompleteOptions), "render": list(o.TEMPLATE_NAMES)}))
+print(json.dumps({"chat": o.names_of(o.ChatOptions), "complete": o.names_of(o.CompleteOptions), "render": o.names_of(o.TemplateOptions)}))
 `, join(root, 'sdk/python')], { encoding: 'utf8' }));
 const source = readFileSync(join(root, 'sdk/typescript/src/names.ts'), 'utf8');
 const listOf = (name) => [...(source.match(new RegExp(`const ${name}\\b[^=]*= \\{([^}]*)\\}`))[1] ?? '').matchAll(/\.\.\.(\w+)|(\w+): true/g)].flatMap(([, spread, n]) => (spread ? listOf(spread) : [n]));

@@ -304,6 +304,15 @@ const cases = {
     }
     assert.deepEqual(new Lines().feed(new TextEncoder().encode('a\r\nb\nc')), ['a', 'b']);
   },
+  async addresses() {
+    const want = { name: 'http://name:11434/', 'name:80': 'http://name/', 'http://name': 'http://name:11434/', 'http://name:80/x/': 'http://name/x/', 'https://name': 'https://name/', '::1': 'http://[::1]:11434/', '[::1]:7': 'http://[::1]:7/' };
+    for (const [url, base] of Object.entries(want)) {
+      let asked = '';
+      const fetch = async (given) => new Response((asked = given) && '{"data":[]}', { status: 200 });
+      await new plain.Client({ url, fetch }).requests.list();
+      assert.equal(asked, `${base}v1/requests`);
+    }
+  },
   ...casesOf('fetch', plain, new plain.Client({ url: open.url, model: 'demo' })),
   ...casesOf('node:http', node, new node.Client({ url: `unix:${open.socket}`, model: 'demo' })),
   'fetch: odd servers': () => oddServers(plain),

@@ -162,7 +162,7 @@ def detokenize(tokens: Sequence[int], model: Optional[str], keep_special: bool) 
 
 
 def _template(method: str, messages: Messages, model: Optional[str], given: Mapping[str, Any]) -> Dict[str, Any]:
-    body = _body(method, model, given, known.TEMPLATE_NAMES)
+    body = _body(method, model, given, known.names_of(known.TemplateOptions))
     body["messages"] = conversation(messages)
     _chat_members(body)
     return _finish(body, given, False)

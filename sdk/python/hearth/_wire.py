@@ -40,7 +40,8 @@ class Place:
 
 
 def place_of(url: Optional[str]) -> Place:
-    """http://, https:// and unix: addresses, and what HEARTH_HOST may be: "name" or "name:port"."""
+    """http://, https:// and unix: addresses, and what HEARTH_HOST may be: "name" or "name:port". The port of http is 11434 unless it
+    is said, as for the program's own commands."""
     given = url if url is not None else os.environ.get("HEARTH_HOST") or f"http://127.0.0.1:{DEFAULT_PORT}"
     if given.startswith("unix:"):
         path = given[len("unix:"):]
@@ -48,8 +49,9 @@ def place_of(url: Optional[str]) -> Place:
         if not path.startswith("/"):
             raise ValueError(f"{given!r}: the path of a Unix socket begins with /")
         return Place(shown=given, socket=path)
-    parts = urlsplit(given if "://" in given else "http://" + given)
+    bare6 = "://" not in given and "[" not in given and given.count(":") > 1  # an IPv6 address without brackets
     try:
+        parts = urlsplit(given if "://" in given else f"http://[{given}]" if bare6 else f"http://{given}")
         port = parts.port
     except ValueError:
         raise ValueError(f"{given!r} is not the address of a server") from None

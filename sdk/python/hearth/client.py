@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from .options import ChatOptions, CompleteOptions, RunOptions
+    from .options import ChatOptions, CompleteOptions, RunOptions, TemplateOptions
 
 T = TypeVar("T")
 E = TypeVar("E", Event, Progress)
@@ -317,11 +317,11 @@ class Client:
     def detokenize(self, tokens: Sequence[int], *, model: Optional[str] = None, keep_special: bool = True) -> str:
         return self._do(calls.detokenize(tokens, model or self._model, keep_special))
 
-    def render(self, messages: Messages, *, model: Optional[str] = None, **options: Any) -> str:
+    def render(self, messages: Messages, *, model: Optional[str] = None, **options: Unpack[TemplateOptions]) -> str:
         """The prompt of a chat as the model sees it; takes tools and the options of the template."""
         return self._do(calls.render(messages, model or self._model, options))
 
-    def count(self, messages: Messages, *, model: Optional[str] = None, **options: Any) -> int:
+    def count(self, messages: Messages, *, model: Optional[str] = None, **options: Unpack[TemplateOptions]) -> int:
         """How many tokens that prompt has, pictures included."""
         return self._do(calls.count(messages, model or self._model, options))
 

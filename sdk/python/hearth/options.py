@@ -53,44 +53,53 @@ class SamplingOptions(TypedDict, total=False):
     guided_choice: List[str]
     strict_json: bool
     return_progress: bool
-    extra: Mapping[str, Any]
 
 
-class RunOptions(SamplingOptions, total=False):
-    """Chats, except for the tools, which run_tools has as an argument of its own."""
+class PromptOptions(TypedDict, total=False):
+    """What the chat template makes of a conversation, except for the tools."""
 
-    response_schema: Any  # a JSON schema, or a type as tools take them (a dataclass, a TypedDict)
-    response_format: Dict[str, Any]
     tool_choice: Union[str, Dict[str, Any]]
     parallel_tool_calls: bool
-    logprobs: bool
-    top_logprobs: int
-    thinking_budget: int
     enable_thinking: bool
     reasoning_effort: str
     chat_template_kwargs: Dict[str, Any]
     continue_final_message: bool
     add_generation_prompt: bool
+
+
+class TemplateOptions(PromptOptions, total=False):
+    """Of render and count."""
+
+    tools: Sequence[Any]  # functions, hearth.Tool, or dicts in OpenAI's form
+    extra: Mapping[str, Any]
+
+
+class RunOptions(SamplingOptions, PromptOptions, total=False):
+    """Of run_tools, which has the tools as an argument of their own."""
+
+    response_schema: Any  # a JSON schema, or a type as tools take them (a dataclass, a TypedDict)
+    response_format: Dict[str, Any]
+    logprobs: bool
+    top_logprobs: int
+    thinking_budget: int
     prediction: Dict[str, Any]
+    extra: Mapping[str, Any]
 
 
 class ChatOptions(RunOptions, total=False):
-    """Chats only."""
+    """Of chats."""
 
-    tools: Sequence[Any]  # functions, hearth.Tool, or dicts in OpenAI's form
+    tools: Sequence[Any]
 
 
 class CompleteOptions(SamplingOptions, total=False):
-    """Completions only."""
+    """Of completions."""
 
     suffix: str
     best_of: int
     echo: bool
     logprobs: int
-
-
-TEMPLATE_NAMES = ("tools", "tool_choice", "parallel_tool_calls", "enable_thinking", "reasoning_effort", "chat_template_kwargs",
-                  "continue_final_message", "add_generation_prompt", "extra")
+    extra: Mapping[str, Any]
 
 
 def names_of(*kinds: Any) -> List[str]:

@@ -28,9 +28,13 @@ export interface ClientOptions {
 const DEFAULT_URL = "http://127.0.0.1:11434";
 const environment = () => (globalThis as { process?: { env?: Record<string, string | undefined> } }).process?.env ?? {};
 
-/** What HEARTH_HOST may be ("name", "name:port", a URL) as a URL without a slash at its end. */
+/**
+ * What HEARTH_HOST may be ("name", "name:port", a URL) as a URL without a slash at its end. The port of http is 11434 unless it is said,
+ * as for the program's own commands.
+ */
 function urlOf(given: string): string {
-  const text = given.includes("://") ? given : `http://${given}`;
+  const bare6 = !/:\/\/|\[/.test(given) && given.split(":").length > 2; // an IPv6 address without brackets
+  const text = given.includes("://") ? given : bare6 ? `http://[${given}]` : `http://${given}`;
   let url: URL;
   try {
     url = new URL(text);
@@ -40,8 +44,7 @@ function urlOf(given: string): string {
   if ((url.protocol !== "http:" && url.protocol !== "https:") || url.username || url.search || url.hash) {
     throw new TypeError(`'${given}' is not the address of a server`);
   }
-  const portless = !given.includes("://") && url.port === "" && !/:80$/.test(given);
-  if (portless) url.port = "11434";
+  if (url.protocol === "http:" && !/:\d+$/.test(text.split("/")[2] ?? "")) url.port = "11434";
   return url.href.replace(/\/+$/, "");
 }
 
