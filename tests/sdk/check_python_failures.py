@@ -3,7 +3,9 @@
 
 What Client and AsyncClient do when something goes wrong: keys, limits, full queues, servers that die, hang, or are none."""
 import asyncio
+import json
 import os
+import random
 import signal
 import socket
 import ssl
@@ -15,7 +17,9 @@ from sdk_support import DEMO, RANKER, ROOT, driven, golden_ranks, raises
 
 import hearth
 from hearth import AsyncClient, Client
-from hearth._wire import Events, Reader, place_of
+from hearth._collect import answer_of
+from hearth._streams import AnswerDecoder
+from hearth._wire import Events, Head, Reader, place_of
 from hearth_server import Checks, Server, eventually
 
 LONG = dict(prompt="One sunny morning,", max_tokens=3500, ignore_eos=True, temperature=0)
@@ -219,6 +223,43 @@ def pieces():
         raises(hearth.ProtocolError, Reader().feed, bad)
 
 
+def garbage():
+    """Whatever a server sends, the decoders give events or raise one of our errors."""
+    chunk = {"id": "chatcmpl-1", "model": "demo", "choices": [{"index": 0, "delta": {"content": "a", "reasoning_content": "b", "tool_calls": [
+        {"index": 0, "id": "x", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}, "finish_reason": None, "logprobs": {"content": [
+            {"token": "a", "logprob": -1, "bytes": [97], "top_logprobs": []}]}}], "usage": {"prompt_tokens": 1, "completion_tokens_details": {}}, "timings": {}}
+    rng, odd = random.Random(1), [None, True, -1, 10 ** 15, "x", [], {}, [[]], 1.5, [300], "\ud800"]
+    raised = 0
+
+    def spoil(value, at):
+        """The same value with the member number `at` replaced."""
+        if at[0] == 0:
+            at[0] -= 1
+            return rng.choice(odd)
+        at[0] -= 1
+        if isinstance(value, dict):
+            return {k: spoil(v, at) for k, v in value.items()}
+        return [spoil(v, at) for v in value] if isinstance(value, list) else value
+
+    for i in range(3000):
+        name = rng.choice(["", "prefill_progress"])
+        data = f"event: {name}\ndata: {json.dumps(spoil(chunk, [rng.randrange(40)]))}\n\n".encode()
+        if i % 3 == 0:
+            data = bytes(b ^ (rng.randrange(256) if rng.random() < 0.02 else 0) for b in data)
+        decoder = AnswerDecoder(Head(200))
+        try:
+            decoder.feed(b'data: {"id": "a", "model": "m", "choices": []}\n\n')
+            decoder.feed(data)
+        except hearth.HearthError:
+            raised += 1
+        try:
+            answer_of(spoil({**chunk, "choices": [{"index": 0, "message": chunk["choices"][0]["delta"], "finish_reason": "stop"}]}, [rng.randrange(40)]), Head(200))
+        except hearth.HearthError:
+            raised += 1
+    assert 500 < raised < 6000, raised
+    return f"{raised} of 6000 refused"
+
+
 def tls(make, program):
     cert, key = (os.path.join(ROOT, "tests/fixtures/tls", name) for name in ("cert.pem", "key.pem"))
     with Server(program, "--tls-cert", cert, "--tls-key", key) as server:
@@ -260,6 +301,7 @@ def main():
     makers = {"Client": Client, "AsyncClient": lambda *args, **kw: driven(AsyncClient(*args, **kw))}
     checks.run(pieces)
     checks.run(addresses)
+    checks.run(garbage)
     for name, make in makers.items():
         print(name)
         env = {**KEYS, "HEARTH_MAX_SEQUENCES": "1", "HEARTH_MAX_QUEUE": "8"}

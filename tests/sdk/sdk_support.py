@@ -21,6 +21,8 @@ GOLDEN = os.path.join(ROOT, "tests", "golden")
 RANKER = os.path.join(GOLDEN, "encoders", "xlmr_rerank")
 QUICK = bool(os.environ.get("HEARTH_QUICK"))  # under a sanitizer every token counts
 
+for name in ("HEARTH_HOST", "HEARTH_API_KEY"):  # of whoever runs the tests
+    os.environ.pop(name, None)
 sys.path.insert(0, PACKAGE)
 sys.path.insert(0, os.path.join(ROOT, "tests", "api"))
 

@@ -10,6 +10,10 @@ from .errors import ProtocolError
 from .types import Answer, Choice, Event, Timings, TokenLogprob, ToolCall, Usage, build
 
 
+# What reading JSON of another form than expected raises.
+WRONG_FORM = (KeyError, TypeError, IndexError, AttributeError, ValueError)
+
+
 def usage_of(data: Any) -> Usage:
     if not isinstance(data, dict):
         return Usage()
@@ -23,7 +27,7 @@ def timings_of(data: Any) -> Timings:
 
 
 def _chat_logprob(data: Dict[str, Any]) -> TokenLogprob:
-    return TokenLogprob(token=data["token"], logprob=data["logprob"], bytes=bytes(data["bytes"]),
+    return TokenLogprob(token=data["token"], logprob=data["logprob"], bytes=bytes(list(data["bytes"])),
                         top=[_chat_logprob(t) for t in data.get("top_logprobs", [])])
 
 
@@ -60,7 +64,7 @@ def answer_of(data: Any, head: Head) -> Answer:
         choices = [_choice_of(c) for c in data["choices"]]
         return Answer(id=data["id"], model=data["model"], choices=choices, usage=usage_of(data.get("usage")),
                       timings=timings_of(data.get("timings")), request_id=head.request_id, ignored=head.ignored)
-    except (KeyError, TypeError, IndexError) as why:
+    except WRONG_FORM as why:
         raise ProtocolError(f"the answer has another form than expected ({why!r})") from None
 
 
@@ -95,17 +99,16 @@ class Collector:
                 for call in choice.tool_calls:
                     call.complete = True
 
-    def progress(self, data: Dict[str, Any]) -> Event:
-        return Event("progress", done=data.get("processed", 0), total=data.get("total", 0), cached=data.get("cached", 0))
-
-    def chunk(self, data: Any) -> List[Event]:
-        """One chunk of a stream."""
+    def read(self, name: str, data: Any) -> List[Event]:
+        """One event of a stream, by its name: a chunk of the answer, or the progress of its prompt."""
         try:
+            if name == "prefill_progress":
+                return [Event("progress", done=data["processed"], total=data["total"], cached=data["cached"])]
             events = self._chunk(data)
             for event in events:
                 self.add(event)
             return events
-        except (KeyError, TypeError, IndexError, AttributeError) as why:
+        except WRONG_FORM as why:
             raise ProtocolError(f"a piece of the answer has another form than expected ({why!r})") from None
 
     def _chunk(self, data: Dict[str, Any]) -> List[Event]:

@@ -34,10 +34,7 @@ class AnswerDecoder:
             body = parse_json(text)
             if isinstance(body, dict) and "error" in body:
                 raise from_stream(body, self.head.request_id)
-            if name == "prefill_progress":
-                found.append(self._all.progress(body))
-            else:
-                found += self._all.chunk(body)
+            found += self._all.read(name, body)
         return found
 
 

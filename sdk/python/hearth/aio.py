@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Gener
 
 from . import _calls as calls
 from ._calls import Call, Texts
+from ._collect import WRONG_FORM
 from ._streams import AnswerDecoder, PullDecoder, status_error, wait_before
 from ._wire import Head, Place, Reader, key_of, parse_json, place_of, request_bytes
 from .errors import ConnectError, ConnectionLost, HearthError, ProtocolError, TimedOut
@@ -275,7 +276,8 @@ class AsyncClient:
         return self._stream("/v1/chat/completions", calls.chat_body("chat_stream", messages, model or self._model, options, True))
 
     async def complete(self, prompt: Texts, *, model: Optional[str] = None, **options: Unpack[CompleteOptions]) -> Answer:
-        """A text goes on, without a chat template. Several texts: choice k of text i has the index i * n + k."""
+        """A text goes on, without a chat template, for 16 tokens unless max_tokens says otherwise. Several texts: choice k of text i has
+        the index i * n + k."""
         return await self._do(calls.complete(prompt, model or self._model, options))
 
     def complete_stream(self, prompt: Texts, *, model: Optional[str] = None, **options: Unpack[CompleteOptions]) -> AsyncStream:
@@ -355,7 +357,7 @@ class AsyncClient:
             connection.close()
         try:
             return call.read(body if call.text else parse_json(body), head)
-        except (KeyError, TypeError, IndexError, AttributeError) as why:
+        except WRONG_FORM as why:
             raise ProtocolError(f"{call.path}: the answer has another form than expected ({why!r})") from None
 
     def _stream(self, path: str, body: Any) -> AsyncStream:

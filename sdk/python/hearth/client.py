@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Generic, Iterator, List, Option
 from . import _calls as calls
 from . import tools as tooling
 from ._calls import Call, Texts
+from ._collect import WRONG_FORM
 from ._streams import AnswerDecoder, PullDecoder, status_error, wait_before
 from ._wire import Head, Place, Reader, key_of, parse_json, place_of, request_bytes
 from .errors import ConnectError, ConnectionLost, HearthError, ProtocolError, TimedOut
@@ -281,7 +282,8 @@ class Client:
         return self._stream("/v1/chat/completions", calls.chat_body("chat_stream", messages, model or self._model, options, True))
 
     def complete(self, prompt: Texts, *, model: Optional[str] = None, **options: Unpack[CompleteOptions]) -> Answer:
-        """A text goes on, without a chat template. Several texts: choice k of text i has the index i * n + k."""
+        """A text goes on, without a chat template, for 16 tokens unless max_tokens says otherwise. Several texts: choice k of text i has
+        the index i * n + k."""
         return self._do(calls.complete(prompt, model or self._model, options))
 
     def complete_stream(self, prompt: Texts, *, model: Optional[str] = None, **options: Unpack[CompleteOptions]) -> Stream:
@@ -348,7 +350,7 @@ class Client:
             connection.close()
         try:
             return call.read(body if call.text else parse_json(body), head)
-        except (KeyError, TypeError, IndexError, AttributeError) as why:
+        except WRONG_FORM as why:
             raise ProtocolError(f"{call.path}: the answer has another form than expected ({why!r})") from None
 
     def _stream(self, path: str, body: Any) -> Stream:

@@ -220,6 +220,9 @@ class Tool:
 def tool(function: Callable[..., Any], *, name: Optional[str] = None, description: Optional[str] = None) -> Tool:
     """A tool from a function, by its signature and docstring."""
     doc = inspect.getdoc(function) or ""
+    called = name or getattr(function, "__name__", "")
+    if not called:
+        raise TypeError(f"{function!r} has no name; give one")
     hints = _hints(function)
     described = _described(doc)
     properties: Schema = {}
@@ -227,19 +230,19 @@ def tool(function: Callable[..., Any], *, name: Optional[str] = None, descriptio
     kinds: Dict[str, Any] = {}
     for p in inspect.signature(function).parameters.values():
         if p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
-            raise TypeError(f"{function.__name__}: {p} cannot be a parameter of a tool; each needs a name")
+            raise TypeError(f"{called}: {p} cannot be a parameter of a tool; each needs a name")
         kinds[p.name] = hints.get(p.name, Any)
         try:
             schema = _schema(kinds[p.name], ())
         except TypeError as why:
-            raise TypeError(f"{function.__name__}, {p.name}: {why}") from None
+            raise TypeError(f"{called}, {p.name}: {why}") from None
         if p.name in described:
             schema.setdefault("description", described[p.name])
         if p.default is p.empty:
             required.append(p.name)
         properties[p.name] = schema
     parameters = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-    return Tool(name or function.__name__, description if description is not None else doc, parameters, function, kinds)
+    return Tool(called, description if description is not None else doc, parameters, function, kinds)
 
 
 def as_tool(given: Any) -> Any:
