@@ -2,9 +2,12 @@
 """usage: check_local.py LIBHEARTH [CC]
 
 hearth.local: its structures against the C header, every method with the demo model, cancelling, threads, closing."""
+import array
 import ctypes
 import dataclasses
 import gc
+import json
+import math
 import os
 import shutil
 import subprocess
@@ -12,7 +15,7 @@ import sys
 import tempfile
 import threading
 
-from sdk_support import DEMO, RANKER, ROOT, blocks, golden_ranks, raises
+from sdk_support import DEMO, GOLDEN, RANKER, ROOT, blocks, golden_ranks, raises
 
 from hearth import LocalError, _capi, tool
 from hearth.local import Model
@@ -182,6 +185,29 @@ def ranks():
     assert len(got.results) == len(scores) and all(abs(r.score - scores[r.index]) < 2e-5 for r in got.results), got
 
 
+def adapters():
+    """The first token and its log-probability are those of PEFT's logits; with the scale 0 they are the base's."""
+    case = os.path.join(GOLDEN, "adapters", "llama_lora")
+    with open(os.path.join(case, "golden.json")) as f:
+        golden = json.load(f)
+    with open(os.path.join(case, "logits.f32"), "rb") as f:
+        row = array.array("f", f.read())[-golden["vocab"]:]
+    best = max(range(len(row)), key=row.__getitem__)
+    want = row[best] - math.log(sum(math.exp(x) for x in row))
+    with tempfile.TemporaryDirectory() as folder:  # the reference model has no tokenizer: token i is the text "ti"
+        base = shutil.copytree(os.path.join(GOLDEN, "models", golden["base"]), os.path.join(folder, "base"))
+        vocab = {**{f"t{i}": i for i in range(len(row) - 2)}, "t": len(row) - 2, "1": len(row) - 1}
+        with open(os.path.join(base, "tokenizer.json"), "w") as f:
+            json.dump({"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False}, "decoder": {"type": "ByteLevel"},
+                       "model": {"type": "BPE", "vocab": vocab, "merges": ["t 1"]}}, f)
+        with Model(base) as m:
+            options = dict(max_tokens=1, temperature=0, logprobs=True)
+            plain, with_it, without = (m.complete(golden["prompt"], adapters=a, **options) for a in ([], [(case, 1.0)], [(case, 0.0)]))
+            assert with_it.text == f"t{best}" and abs(with_it.first.logprobs[0].logprob - want) < 0.02, (with_it, best, want)
+            assert without.text == plain.text != with_it.text and m.name == "base"
+            assert "/nowhere" in str(raises(LocalError, m.complete, [5], adapters=[("/nowhere", 1.0)]))
+
+
 def readme():
     found = [(code, prints) for code, prints in blocks(os.path.join(ROOT, "sdk/python/README.md"), "python") if "hearth.local" in code]
     assert found
@@ -202,7 +228,7 @@ def main():
         with Model("demo", threads=2) as model:
             for check in (answers, shapes, tools, texts, mistakes, cancelling, threads):
                 checks.run(check, model)
-        for check in (closing, ranks, readme):
+        for check in (closing, ranks, adapters, readme):
             checks.run(check)
     checks.exit()
 

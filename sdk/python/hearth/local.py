@@ -256,7 +256,7 @@ class Model:
         self._pointer = self._library.hearth_model_open(text(os.fspath(path), "path"), ctypes.byref(options), ctypes.byref(error))
         if not self._pointer:
             _raise(error)
-        self.name = self.info().name
+        self.name = self.info().name or os.path.basename(os.fspath(path).rstrip("/"))
 
     @contextmanager
     def _use(self) -> Iterator[Any]:
