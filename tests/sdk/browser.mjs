@@ -44,9 +44,12 @@ const good = await runCases({
       const c = new Client({ url, model: 'demo' });
       let text = '';
       for await (const piece of (await c.chatStream('What is 12 plus 30?', { temperature: 0 })).texts()) text += piece;
-      const weather = tool({ name: 'get_weather', description: 'Get the weather in a city', parameters: { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] }, run: () => ({ weather: 'sunny', degrees: 21 }) });
+      const parameters = { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] };
+      const run = () => ({ weather: 'sunny', degrees: 21 });
+      const weather = tool({ name: 'get_weather', description: 'Get the weather in a city', parameters, run });
       const whole = await c.chat('What is 12 plus 30?', { temperature: 0 });
-      return [whole.text, text, whole.requestId, (await c.embed('a cat')).vectors[0].length, (await c.runTools('What is the weather in Paris?', [weather], { temperature: 0 })).answer.text];
+      const called = await c.runTools('What is the weather in Paris?', [weather], { temperature: 0 });
+      return [whole.text, text, whole.requestId, (await c.embed('a cat')).vectors[0].length, called.answer.text];
     }, server.url);
     assert.match(got.splice(2, 1)[0], /^req-/);
     assert.deepEqual(got, ['12 plus 30 is 42.', '12 plus 30 is 42.', 512, 'It is sunny in Paris, with 21 degrees.']);

@@ -50,7 +50,10 @@ from hearth import options as o
 print(json.dumps({"chat": o.names_of(o.ChatOptions), "complete": o.names_of(o.CompleteOptions), "render": o.names_of(o.TemplateOptions)}))
 `, join(root, 'sdk/python')], { encoding: 'utf8' }));
 const source = readFileSync(join(root, 'sdk/typescript/src/names.ts'), 'utf8');
-const listOf = (name) => [...(source.match(new RegExp(`const ${name}\\b[^=]*= \\{([^}]*)\\}`))[1] ?? '').matchAll(/\.\.\.(\w+)|(\w+): true/g)].flatMap(([, spread, n]) => (spread ? listOf(spread) : [n]));
+function listOf(name) { // of `const name = { ...another, member: true }`
+  const [, text] = source.match(new RegExp(`const ${name}\\b[^=]*= \\{([^}]*)\\}`));
+  return [...text.matchAll(/\.\.\.(\w+)|(\w+): true/g)].flatMap(([, spread, n]) => (spread ? listOf(spread) : [n]));
+}
 const typescript = { chat: listOf('chat'), complete: listOf('complete'), render: listOf('template') };
 
 let failed = 0;

@@ -5,12 +5,11 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { pathToFileURL } from 'node:url';
-import { fileURLToPath } from 'node:url';
+import { fileURLToPath, pathToFileURL } from 'node:url';
 import { runCases, startServer } from '../api/server.mjs';
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..');
@@ -36,7 +35,7 @@ function install() {
   const files = packed.files.map((f) => f.path).sort();
   assert.ok(files.includes('dist/index.js') && files.includes('dist/node.d.ts') && files.includes('README.md'), files.join());
   assert.ok(!files.some((f) => f.startsWith('src/')), files.join());
-  execFileSync('mkdir', ['-p', join(app, 'node_modules')]);
+  mkdirSync(join(app, 'node_modules'), { recursive: true });
   writeFileSync(join(app, 'package.json'), '{"type": "module", "private": true}');
   execFileSync('npm', ['install', '--offline', '--no-audit', '--no-fund', '--loglevel=error', join(copy, packed.filename)], { ...quiet, cwd: app });
   const manifest = JSON.parse(readFileSync(join(app, 'node_modules/hearth-client/package.json'), 'utf8'));
@@ -74,7 +73,7 @@ async function raises(Kind, run) {
 
 // A registry on loopback with the demo model (tests/registry/server.py).
 const hubDir = join(dir, 'hub');
-execFileSync('mkdir', ['-p', join(hubDir, 'ollama/library/tiny')]);
+mkdirSync(join(hubDir, 'ollama/library/tiny'), { recursive: true });
 cpSync(join(root, 'models/demo/demo.gguf'), join(hubDir, 'tiny.gguf'));
 writeFileSync(join(hubDir, 'ollama/library/tiny/latest.json'), '{"layers": [["model", "tiny.gguf"]]}');
 const hub = spawn(python, [join(root, 'tests/registry/server.py'), hubDir], { stdio: ['pipe', 'pipe', 'inherit'] });
@@ -306,7 +305,10 @@ const cases = {
     assert.deepEqual(new Lines().feed(new TextEncoder().encode('a\r\nb\nc')), ['a', 'b']);
   },
   async addresses() {
-    const want = { name: 'http://name:11434/', 'name:80': 'http://name/', 'http://name': 'http://name:11434/', 'http://name:80/x/': 'http://name/x/', 'https://name': 'https://name/', '::1': 'http://[::1]:11434/', '[::1]:7': 'http://[::1]:7/' };
+    const want = {
+      name: 'http://name:11434/', 'name:80': 'http://name/', 'http://name': 'http://name:11434/', 'http://name:80/x/': 'http://name/x/',
+      'https://name': 'https://name/', '::1': 'http://[::1]:11434/', '[::1]:7': 'http://[::1]:7/',
+    };
     for (const [url, base] of Object.entries(want)) {
       let asked = '';
       const fetch = async (given) => new Response((asked = given) && '{"data":[]}', { status: 200 });
@@ -375,6 +377,11 @@ const cases = {
       assert.ok(out.includes(prints), `no '${prints}' in: ${out}`);
     }
   },
+  async 'lint and format, by the rules of the web UI'() {
+    const biome = join(root, 'web/node_modules/.bin/biome');
+    if (!existsSync(biome)) console.log('  skipped: biome is not installed (npm ci in web)');
+    else execFileSync(biome, ['check', '--error-on-warnings', '--config-path=../../web', 'src'], { cwd: sdk, stdio: 'pipe' });
+  },
   async 'types, as a user sees them'() {
     writeFileSync(join(app, 'use.ts'), `import { Client, tool, type Event } from 'hearth-client';
 import { Client as NodeClient } from 'hearth-client/node';
@@ -387,7 +394,11 @@ await new NodeClient().runTools('x', [t], { maxRounds: 2 });
 await c.chat('x', { temperatur: 1 });
 void text;
 `);
-    writeFileSync(join(app, 'tsconfig.json'), JSON.stringify({ compilerOptions: { strict: true, noEmit: true, module: 'NodeNext', target: 'ES2022', lib: ['ES2022', 'DOM', 'DOM.AsyncIterable'], types: ['node'], typeRoots: [join(sdk, 'node_modules/@types')] }, include: ['use.ts'] }));
+    const compilerOptions = {
+      strict: true, noEmit: true, module: 'NodeNext', target: 'ES2022', lib: ['ES2022', 'DOM', 'DOM.AsyncIterable'], types: ['node'],
+      typeRoots: [join(sdk, 'node_modules/@types')],
+    };
+    writeFileSync(join(app, 'tsconfig.json'), JSON.stringify({ compilerOptions, include: ['use.ts'] }));
     try {
       execFileSync(tsc, ['-p', app], { encoding: 'utf8', stdio: 'pipe' });
     } catch (error) {

@@ -31,7 +31,11 @@ interface WireTimings {
 interface WireDelta {
   content?: string | null;
   reasoning_content?: string;
-  tool_calls?: (Partial<WireCall> & { index: number; function?: { name?: string; arguments?: string }; custom?: { name?: string; input?: string } })[];
+  tool_calls?: (Partial<WireCall> & {
+    index: number;
+    function?: { name?: string; arguments?: string };
+    custom?: { name?: string; input?: string };
+  })[];
 }
 export interface WireAnswer {
   id: string;
@@ -69,7 +73,13 @@ function logprobsOf(data: WireLogprobs | null | undefined): TokenLogprob[] {
 const callOf = (call: WireCall, complete: boolean): ToolCall =>
   call.type === "custom" && call.custom
     ? { id: call.id, name: call.custom.name, arguments: call.custom.input, type: "custom", complete }
-    : { id: call.id, name: call.function?.name ?? "", arguments: call.function?.arguments ?? "", type: "function", complete };
+    : {
+        id: call.id,
+        name: call.function?.name ?? "",
+        arguments: call.function?.arguments ?? "",
+        type: "function",
+        complete,
+      };
 
 /** The answer to a chat or a completion; `text`, `reasoning`, `toolCalls`, `finishReason` and `message` are the first choice's. */
 export class Answer {
@@ -114,7 +124,8 @@ export class Answer {
 
   /** @internal */
   choice(index: number): Choice {
-    if (!Number.isInteger(index) || index < 0 || index > 4095) throw new ProtocolError("the number of a choice is out of range");
+    if (!Number.isInteger(index) || index < 0 || index > 4095)
+      throw new ProtocolError("the number of a choice is out of range");
     for (let i = this.choices.length; i <= index; i++) {
       this.choices.push({ index: i, text: "", reasoning: "", toolCalls: [], finishReason: null, logprobs: [] });
     }
@@ -190,7 +201,8 @@ function deltaEvents(choice: number, delta: WireDelta, logprobs: TokenLogprob[])
     rest = [];
     return taken;
   };
-  if (delta.reasoning_content) events.push({ kind: "reasoning", choice, text: delta.reasoning_content, logprobs: take() });
+  if (delta.reasoning_content)
+    events.push({ kind: "reasoning", choice, text: delta.reasoning_content, logprobs: take() });
   if (delta.content) events.push({ kind: "content", choice, text: delta.content, logprobs: take() });
   if (rest.length) events.push({ kind: "content", choice, text: "", logprobs: take() });
   for (const call of delta.tool_calls ?? []) {

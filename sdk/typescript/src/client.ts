@@ -16,8 +16,8 @@
  */
 import { Answer, readAnswer, type WireAnswer } from "./answer.js";
 import { ProtocolError } from "./errors.js";
-import { checkNames, NAMES } from "./names.js";
-import { parseJson, PullStream, Stream } from "./stream.js";
+import { checkNames, type NAMES } from "./names.js";
+import { PullStream, parseJson, Stream } from "./stream.js";
 import { type AnyTool, runLoop, type ToolRun } from "./tools.js";
 import { type ClientOptions, type Request, Transport } from "./transport.js";
 import type {
@@ -58,7 +58,8 @@ function shaped<T>(path: string, read: () => T): T {
   try {
     return read();
   } catch (error) {
-    if (error instanceof TypeError) throw new ProtocolError(`${path}: the answer has another form than expected: ${error.message}`);
+    if (error instanceof TypeError)
+      throw new ProtocolError(`${path}: the answer has another form than expected: ${error.message}`);
     throw error;
   }
 }
@@ -66,13 +67,21 @@ function shaped<T>(path: string, read: () => T): T {
 class Caller {
   constructor(protected readonly transport: Transport) {}
 
-  protected async json<T>(request: Request, read: (body: Json, requestId: string | undefined, ignored: string[]) => T): Promise<T> {
+  protected async json<T>(
+    request: Request,
+    read: (body: Json, requestId: string | undefined, ignored: string[]) => T,
+  ): Promise<T> {
     const { text, connection } = await this.transport.text(request);
     const body = parseJson(text) as Json;
     return shaped(request.path, () => read(body, connection.requestId, connection.ignored));
   }
 
-  protected post<T>(path: string, body: Json, options: CallOptions, read: (body: Json, requestId: string | undefined, ignored: string[]) => T) {
+  protected post<T>(
+    path: string,
+    body: Json,
+    options: CallOptions,
+    read: (body: Json, requestId: string | undefined, ignored: string[]) => T,
+  ) {
     return this.json({ method: "POST", path, body, signal: options.signal }, read);
   }
 
@@ -80,10 +89,15 @@ class Caller {
   protected body(method: keyof typeof NAMES, options: object, fixed: Json): Json {
     checkNames(method, options);
     const { signal, extra, ...members } = options as CallOptions & { extra?: Json };
-    const body: Json = { ...(this.transport.model === undefined ? {} : { model: this.transport.model }), ...members, ...fixed };
+    const body: Json = {
+      ...(this.transport.model === undefined ? {} : { model: this.transport.model }),
+      ...members,
+      ...fixed,
+    };
     if (Array.isArray(body.tools)) body.tools = body.tools.map((t) => ("describe" in t ? t.describe() : t));
     if (body.response_schema !== undefined) {
-      if (body.response_format !== undefined) throw new TypeError("response_schema and response_format exclude each other");
+      if (body.response_format !== undefined)
+        throw new TypeError("response_schema and response_format exclude each other");
       body.response_format = { type: "json_schema", json_schema: { name: "answer", schema: body.response_schema } };
       delete body.response_schema;
     }
@@ -112,12 +126,22 @@ export class Models extends Caller {
 
   /** Downloads a model. Iterate for its progress, or await wait(); leaving it stops the download, which a later pull goes on. */
   async pull(name: string, options: { signal?: AbortSignal } = {}): Promise<PullStream> {
-    const request: Request = { method: "POST", path: "/api/pull", body: { model: name, stream: true }, signal: options.signal };
+    const request: Request = {
+      method: "POST",
+      path: "/api/pull",
+      body: { model: name, stream: true },
+      signal: options.signal,
+    };
     return new PullStream(await this.transport.open(request));
   }
 
   async copy(source: string, destination: string, options: { signal?: AbortSignal } = {}): Promise<void> {
-    await this.transport.text({ method: "POST", path: "/api/copy", body: { source, destination }, signal: options.signal });
+    await this.transport.text({
+      method: "POST",
+      path: "/api/copy",
+      body: { source, destination },
+      signal: options.signal,
+    });
   }
 
   async delete(name: string, options: { signal?: AbortSignal } = {}): Promise<void> {
@@ -128,11 +152,17 @@ export class Models extends Caller {
 /** What the server is working on: client.requests. */
 export class Requests extends Caller {
   list(options: { signal?: AbortSignal } = {}): Promise<RunningRequest[]> {
-    return this.json({ method: "GET", path: "/v1/requests", signal: options.signal }, (body) => body.data as RunningRequest[]);
+    return this.json(
+      { method: "GET", path: "/v1/requests", signal: options.signal },
+      (body) => body.data as RunningRequest[],
+    );
   }
 
   async cancel(id: string, options: { signal?: AbortSignal } = {}): Promise<void> {
-    await this.json({ method: "POST", path: `/v1/requests/${encodeURIComponent(id)}/cancel`, signal: options.signal }, () => undefined);
+    await this.json(
+      { method: "POST", path: `/v1/requests/${encodeURIComponent(id)}/cancel`, signal: options.signal },
+      () => undefined,
+    );
   }
 }
 
@@ -156,12 +186,20 @@ export class Client extends Caller {
 
   /** The next message of a conversation. */
   chat(messages: Messages, options: ChatOptions = {}): Promise<Answer> {
-    return this.answer("/v1/chat/completions", this.body("chat", options, { messages: conversation(messages) }), options);
+    return this.answer(
+      "/v1/chat/completions",
+      this.body("chat", options, { messages: conversation(messages) }),
+      options,
+    );
   }
 
   /** The same, while it is written. */
   chatStream(messages: Messages, options: ChatOptions = {}): Promise<Stream> {
-    return this.stream("/v1/chat/completions", this.body("chat", options, { messages: conversation(messages) }), options);
+    return this.stream(
+      "/v1/chat/completions",
+      this.body("chat", options, { messages: conversation(messages) }),
+      options,
+    );
   }
 
   /** A text goes on, without a chat template. Several texts: choice k of text i has the index i * n + k. */
@@ -177,7 +215,14 @@ export class Client extends Caller {
   /** Asks, runs the tools that the model calls, tells it their results, and asks again until it calls no more. */
   runTools(messages: Messages, tools: readonly AnyTool[], options: RunToolsOptions = {}): Promise<ToolRun> {
     const { maxRounds = 8, onCall, ...rest } = options;
-    return runLoop((talk) => this.chat(talk, { ...rest, tools }), conversation(messages), tools, maxRounds, onCall, options.signal);
+    return runLoop(
+      (talk) => this.chat(talk, { ...rest, tools }),
+      conversation(messages),
+      tools,
+      maxRounds,
+      onCall,
+      options.signal,
+    );
   }
 
   // --- texts and vectors ---
@@ -188,14 +233,22 @@ export class Client extends Caller {
     return this.post("/v1/embeddings", body, options, (data, requestId) => {
       const rows = (data.data as { index: number; embedding: string }[]).sort((a, b) => a.index - b.index);
       const promptTokens = (data.usage as { prompt_tokens: number }).prompt_tokens;
-      return { vectors: rows.map((row) => floatsOf(row.embedding)), model: data.model as string, promptTokens, requestId };
+      return {
+        vectors: rows.map((row) => floatsOf(row.embedding)),
+        model: data.model as string,
+        promptTokens,
+        requestId,
+      };
     });
   }
 
   /** Documents by how well they answer the query. */
   rerank(query: string, documents: readonly string[], options: RerankOptions = {}): Promise<Ranking> {
     return this.post("/v1/rerank", this.body("rerank", options, { query, documents }), options, (data, requestId) => ({
-      results: (data.results as { index: number; relevance_score: number }[]).map((r) => ({ index: r.index, score: r.relevance_score })),
+      results: (data.results as { index: number; relevance_score: number }[]).map((r) => ({
+        index: r.index,
+        score: r.relevance_score,
+      })),
       model: data.model as string,
       promptTokens: (data.usage as { prompt_tokens: number }).prompt_tokens,
       requestId,
@@ -203,7 +256,12 @@ export class Client extends Caller {
   }
 
   tokenize(text: string, options: TokenizeOptions = {}): Promise<number[]> {
-    return this.post("/tokenize", this.body("tokenize", options, { content: text }), options, (data) => data.tokens as number[]);
+    return this.post(
+      "/tokenize",
+      this.body("tokenize", options, { content: text }),
+      options,
+      (data) => data.tokens as number[],
+    );
   }
 
   /** As tokenize, with the text of each token. */
@@ -213,12 +271,22 @@ export class Client extends Caller {
   }
 
   detokenize(tokens: readonly number[], options: DetokenizeOptions = {}): Promise<string> {
-    return this.post("/detokenize", this.body("detokenize", options, { tokens }), options, (data) => data.content as string);
+    return this.post(
+      "/detokenize",
+      this.body("detokenize", options, { tokens }),
+      options,
+      (data) => data.content as string,
+    );
   }
 
   /** The prompt of a chat as the model sees it. */
   render(messages: Messages, options: TemplateOptions = {}): Promise<string> {
-    return this.post("/apply-template", this.body("render", options, { messages: conversation(messages) }), options, (d) => d.prompt as string);
+    return this.post(
+      "/apply-template",
+      this.body("render", options, { messages: conversation(messages) }),
+      options,
+      (d) => d.prompt as string,
+    );
   }
 
   /** How many tokens that prompt has, pictures included. */
@@ -231,7 +299,10 @@ export class Client extends Caller {
 
   /** Also of a server that is not ready. */
   health(options: { signal?: AbortSignal } = {}): Promise<Health> {
-    return this.json({ method: "GET", path: "/health", signal: options.signal, good: [200, 503] }, (body) => body as unknown as Health);
+    return this.json(
+      { method: "GET", path: "/health", signal: options.signal, good: [200, 503] },
+      (body) => body as unknown as Health,
+    );
   }
 
   stats(options: { signal?: AbortSignal } = {}): Promise<Stats> {
@@ -241,7 +312,9 @@ export class Client extends Caller {
   // --- inside ---
 
   private answer(path: string, body: Json, options: CallOptions): Promise<Answer> {
-    return this.post(path, body, options, (data, requestId, ignored) => readAnswer(new Answer(requestId, ignored), data as unknown as WireAnswer));
+    return this.post(path, body, options, (data, requestId, ignored) =>
+      readAnswer(new Answer(requestId, ignored), data as unknown as WireAnswer),
+    );
   }
 
   private async stream(path: string, body: Json, options: CallOptions): Promise<Stream> {

@@ -3,7 +3,16 @@
  * The parameters of each method at run time, so that a misspelt one is an error in JavaScript too and is never sent. The compiler
  * holds the lists to the interfaces; a test compares them with the API description.
  */
-import type { ChatOptions, CompleteOptions, DetokenizeOptions, EmbedOptions, RerankOptions, SamplingOptions, TemplateOptions, TokenizeOptions } from "./types.js";
+import type {
+  ChatOptions,
+  CompleteOptions,
+  DetokenizeOptions,
+  EmbedOptions,
+  RerankOptions,
+  SamplingOptions,
+  TemplateOptions,
+  TokenizeOptions,
+} from "./types.js";
 
 type All<T> = Record<keyof T, true>;
 

@@ -92,7 +92,8 @@ abstract class BaseStream<T> implements AsyncIterable<T> {
         if (this.closed && error instanceof Aborted) continue; // by close(), from elsewhere
         this.close();
         if (error instanceof HearthError) error.requestId = this.requestId;
-        else if (error instanceof TypeError) throw new ProtocolError(`a piece of the answer has another form than expected: ${error.message}`);
+        else if (error instanceof TypeError)
+          throw new ProtocolError(`a piece of the answer has another form than expected: ${error.message}`);
         throw error;
       }
     }

@@ -14,7 +14,10 @@ export class Tool<A = Json> {
   ) {}
 
   describe(): ToolDescription {
-    return { type: "function", function: { name: this.name, description: this.description, parameters: this.parameters } };
+    return {
+      type: "function",
+      function: { name: this.name, description: this.description, parameters: this.parameters },
+    };
   }
 }
 
@@ -62,13 +65,19 @@ export async function runLoop(
     if (!calling || rounds >= maxRounds) return { answer, messages, rounds, exhausted: calling };
     for (const call of answer.toolCalls.filter((c) => c.complete)) {
       onCall?.(call);
-      messages.push({ role: "tool", tool_call_id: call.id, name: call.name, content: await resultOf(byName.get(call.name), call, signal) });
+      messages.push({
+        role: "tool",
+        tool_call_id: call.id,
+        name: call.name,
+        content: await resultOf(byName.get(call.name), call, signal),
+      });
     }
   }
 }
 
 /** JSON with a space behind each colon and comma, as chat templates write it; a small model misreads the form without. */
-const spaced = (value: unknown): string => (JSON.stringify(value, null, 1) ?? "null").replace(/,\n */g, ", ").replace(/\n */g, "");
+const spaced = (value: unknown): string =>
+  (JSON.stringify(value, null, 1) ?? "null").replace(/,\n */g, ", ").replace(/\n */g, "");
 
 async function resultOf(found: AnyTool | undefined, call: ToolCall, signal: AbortSignal | undefined): Promise<string> {
   try {

@@ -1,6 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /** Sending requests: keys, time-outs, the few retries that are safe, and failures as errors of our own. */
-import { Aborted, ConnectError, ConnectionLost, HearthError, type StatusError, statusError, TimedOut, toldBy } from "./errors.js";
+import {
+  Aborted,
+  ConnectError,
+  ConnectionLost,
+  HearthError,
+  type StatusError,
+  statusError,
+  TimedOut,
+  toldBy,
+} from "./errors.js";
 import type { Source } from "./stream.js";
 
 /** As much of fetch as is used: a function of this form is a way to reach the server. */
@@ -49,7 +58,16 @@ function urlOf(given: string): string {
 }
 
 /** Codes of Node.js for connections that were never made; browsers do not tell, so there nothing is sent again. */
-const UNREACHED = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "ENOENT", "EACCES", "UND_ERR_CONNECT_TIMEOUT"]);
+const UNREACHED = new Set([
+  "ECONNREFUSED",
+  "ENOTFOUND",
+  "EAI_AGAIN",
+  "EHOSTUNREACH",
+  "ENETUNREACH",
+  "ENOENT",
+  "EACCES",
+  "UND_ERR_CONNECT_TIMEOUT",
+]);
 
 function codeOf(error: unknown): string | undefined {
   const { code, cause, errors } = error as { code?: string; cause?: unknown; errors?: unknown[] };
@@ -61,7 +79,8 @@ function codeOf(error: unknown): string | undefined {
 /** A number that JSON has no name for would become null, which the server takes for absent. */
 function encode(body: unknown): string {
   return JSON.stringify(body, (name, value) => {
-    if (typeof value === "number" && !Number.isFinite(value)) throw new TypeError(`${name}: ${value} is not a number of JSON`);
+    if (typeof value === "number" && !Number.isFinite(value))
+      throw new TypeError(`${name}: ${value} is not a number of JSON`);
     return value;
   });
 }
@@ -89,7 +108,10 @@ class Connection implements Source {
   }
 
   get ignored(): string[] {
-    return (this.response.headers.get("x-hearth-ignored") ?? "").split(",").map((s) => s.trim()).filter(Boolean);
+    return (this.response.headers.get("x-hearth-ignored") ?? "")
+      .split(",")
+      .map((s) => s.trim())
+      .filter(Boolean);
   }
 
   get retryAfter(): number | undefined {
@@ -99,7 +121,8 @@ class Connection implements Source {
 
   private arm(): void {
     clearTimeout(this.timer);
-    if (this.timeout > 0) this.timer = setTimeout(() => this.end(new TimedOut(`${this.where} did not answer in time`)), this.timeout);
+    if (this.timeout > 0)
+      this.timer = setTimeout(() => this.end(new TimedOut(`${this.where} did not answer in time`)), this.timeout);
   }
 
   private end(why: HearthError): void {
@@ -109,7 +132,13 @@ class Connection implements Source {
     this.control.abort();
   }
 
-  async open(send: Fetch, url: string, method: string, headers: Record<string, string>, body: string | undefined): Promise<void> {
+  async open(
+    send: Fetch,
+    url: string,
+    method: string,
+    headers: Record<string, string>,
+    body: string | undefined,
+  ): Promise<void> {
     this.arm();
     try {
       const init = { method, headers, signal: this.control.signal };
@@ -118,8 +147,14 @@ class Connection implements Source {
       clearTimeout(this.timer);
       this.outer?.removeEventListener("abort", this.onAbort);
       if (this.why) throw this.why;
-      const said = error instanceof Error ? (error.cause instanceof Error ? error.cause.message || codeOf(error) : error.message) : error;
-      if (UNREACHED.has(codeOf(error) ?? "")) throw new ConnectError(`no server answers at ${this.where}: ${said}`, { cause: error });
+      const said =
+        error instanceof Error
+          ? error.cause instanceof Error
+            ? error.cause.message || codeOf(error)
+            : error.message
+          : error;
+      if (UNREACHED.has(codeOf(error) ?? ""))
+        throw new ConnectError(`no server answers at ${this.where}: ${said}`, { cause: error });
       throw new ConnectionLost(`no answer from ${this.where}: ${said}`, { cause: error });
     }
   }
@@ -207,9 +242,13 @@ export class Transport {
   private readonly send: Fetch;
 
   constructor(options: ClientOptions) {
-    this.url = options.fetch && options.url?.startsWith("unix:") ? options.url : urlOf(options.url ?? (environment().HEARTH_HOST || DEFAULT_URL));
+    this.url =
+      options.fetch && options.url?.startsWith("unix:")
+        ? options.url
+        : urlOf(options.url ?? (environment().HEARTH_HOST || DEFAULT_URL));
     this.key = options.apiKey ?? (environment().HEARTH_API_KEY || undefined);
-    if (this.key !== undefined && !/^[!-~]+$/.test(this.key)) throw new TypeError("the key contains a character that a header cannot carry");
+    if (this.key !== undefined && !/^[!-~]+$/.test(this.key))
+      throw new TypeError("the key contains a character that a header cannot carry");
     this.model = options.model;
     this.timeout = options.timeout ?? 600_000;
     this.retries = options.retries ?? 2;

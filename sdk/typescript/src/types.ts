@@ -113,7 +113,11 @@ export interface TemplateOptions extends CallOptions {
 export interface ChatOptions extends SamplingOptions, TemplateOptions {
   /** A JSON schema that the answer fits; short for a response_format. */
   response_schema?: Json;
-  response_format?: { type: "text" | "json_object" | "json_schema"; json_schema?: { name?: string; schema: Json }; schema?: Json };
+  response_format?: {
+    type: "text" | "json_object" | "json_schema";
+    json_schema?: { name?: string; schema: Json };
+    schema?: Json;
+  };
   logprobs?: boolean;
   top_logprobs?: number;
   thinking_budget?: number;
@@ -222,7 +226,14 @@ export interface Model {
   parent?: string;
   input_modalities?: string[];
   /** Known after the model was opened once. */
-  meta?: Json & { family: string; quantization: string; n_params: number; size: number; n_ctx: number; n_vocab: number };
+  meta?: Json & {
+    family: string;
+    quantization: string;
+    n_params: number;
+    size: number;
+    n_ctx: number;
+    n_vocab: number;
+  };
 }
 
 export interface ModelDetails {
