@@ -283,6 +283,12 @@ async function oddServers(kind) {
     assert.equal(seen.length, 2);
   });
   await scripted([null], async (url) => void (await raises(kind.TimedOut, () => new kind.Client({ url, timeout: 200 }).requests.list())));
+  const event = 'data: {"id":"a","model":"m","choices":[{"index":0,"text":"b","finish_reason":"stop"}]}\n\ndata: [DONE]\n\n';
+  await scripted([head('200 OK', event, 'Content-Type: text/event-stream')], async (url) => {
+    const stream = await new kind.Client({ url, timeout: 150 }).completeStream('x');
+    await sleep(300); // of the caller's own
+    assert.equal((await stream.answer()).text, 'b');
+  });
   await scripted([good], async (url, seen) => {
     await new kind.Client({ url: `${url}/base/`, apiKey: 'k' }).requests.list();
     assert.match(seen[0], /^GET \/base\/v1\/requests HTTP\/1.1\r\n(?:.+\r\n)*authorization: Bearer k\r\n/i);

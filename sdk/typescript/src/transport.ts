@@ -99,8 +99,8 @@ class Connection implements Source {
     private readonly timeout: number,
     private readonly outer: AbortSignal | undefined,
   ) {
-    if (outer?.aborted) this.onAbort();
     outer?.addEventListener("abort", this.onAbort);
+    if (outer?.aborted) this.onAbort();
   }
 
   get requestId(): string | undefined {
@@ -143,6 +143,7 @@ class Connection implements Source {
     try {
       const init = { method, headers, signal: this.control.signal };
       this.response = await send(url, body === undefined ? init : { ...init, body });
+      clearTimeout(this.timer); // only read() waits from here on: a caller who does something else is not silence of the server
     } catch (error) {
       clearTimeout(this.timer);
       this.outer?.removeEventListener("abort", this.onAbort);
@@ -246,7 +247,7 @@ export class Transport {
       options.fetch && options.url?.startsWith("unix:")
         ? options.url
         : urlOf(options.url ?? (environment().HEARTH_HOST || DEFAULT_URL));
-    this.key = options.apiKey ?? (environment().HEARTH_API_KEY || undefined);
+    this.key = (options.apiKey ?? environment().HEARTH_API_KEY) || undefined;
     if (this.key !== undefined && !/^[!-~]+$/.test(this.key))
       throw new TypeError("the key contains a character that a header cannot carry");
     this.model = options.model;
