@@ -36,6 +36,9 @@ LD_LIBRARY_PATH=$(dirname "$library")
 [ "$("$root/complete" demo "What is the capital of France?" 2>/dev/null)" = "The capital of France is Paris." ]
 printf 'The cat sat on the mat.\nA cat sits on a mat.\n12 plus 30 is 42.\n' | "$root/embed_many" | grep -q '^The cat sat on the mat. -> A cat sits on a mat. '
 "$root/chat_tools" | grep -q '^It is sunny in Paris, with 21 degrees.$'
+# Python finds the library as the linker does, and the demo model beside it.
+[ "$(PYTHONPATH=sdk/python python3 -c 'from hearth.local import Model
+print(Model().chat("What is 12 plus 30?", temperature=0).text)')" = "12 plus 30 is 42." ]
 # The header is C++ as well.
 if command -v g++ >/dev/null; then
     cp "$root/main.c" "$root/main.cpp"

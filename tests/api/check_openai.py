@@ -529,7 +529,9 @@ def native(server):
     assert server.post("/detokenize", {"tokens": tokens})[1]["content"] == "hello world"
     pieces = server.post("/tokenize", {"content": "hello world", "with_pieces": True})[1]["tokens"]
     assert "".join(p["piece"] for p in pieces) == "hello world" and [p["id"] for p in pieces] == tokens
-    assert "What is 12 plus 30?" in server.post("/apply-template", {"messages": SUM})[1]["prompt"]
+    applied = server.post("/apply-template", {"messages": SUM})[1]
+    assert "What is 12 plus 30?" in applied["prompt"]
+    assert applied["prompt_tokens"] == server.chat(SUM[0]["content"], max_tokens=1)[1]["usage"]["prompt_tokens"]
     # U+0000 is a character like any other.
     tokens = server.post("/tokenize", {"content": "a\0b"})[1]["tokens"]
     assert server.post("/detokenize", {"tokens": tokens})[1]["content"] == "a\0b"

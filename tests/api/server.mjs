@@ -24,7 +24,7 @@ export async function startServer(hearth, ...options) {
     if (code !== 0) throw new Error(`the server ended with ${code}`);
   };
   const token = readFileSync(join(dir, 'hearth/token'), 'utf8').trim(); // the owner's key
-  return { url: JSON.parse(line).url, socket, token, stop };
+  return { url: JSON.parse(line).url, socket, token, stop, kill: () => child.kill('SIGKILL') };
 }
 
 // Runs the cases one after another; prints one line each, ends the process with the verdict.

@@ -11,6 +11,7 @@ interface Locked {
 }
 
 const read = (path: string) => readFileSync(path, "utf8");
+const locks = ["package-lock.json", "e2e/package-lock.json", "../sdk/typescript/package-lock.json"];
 const lockOf = (path: string) =>
   Object.entries(JSON.parse(read(path)).packages as Record<string, Locked>)
     .filter(([at]) => at !== "")
@@ -18,7 +19,7 @@ const lockOf = (path: string) =>
 
 test("every package of the lock files is in docs/dependencies.md with its version", () => {
   const doc = read("../docs/dependencies.md");
-  for (const file of ["package-lock.json", "e2e/package-lock.json"]) {
+  for (const file of locks) {
     for (const p of lockOf(file)) {
       if (!p.optional) assert.ok(doc.includes(`${p.name} ${p.version}`), `${p.name} ${p.version} of ${file}`);
     }
@@ -26,7 +27,7 @@ test("every package of the lock files is in docs/dependencies.md with its versio
 });
 
 test("every package comes from the registry and is known by its hash", () => {
-  for (const file of ["package-lock.json", "e2e/package-lock.json"]) {
+  for (const file of locks) {
     for (const p of lockOf(file)) {
       assert.match(p.resolved ?? "https://registry.npmjs.org/", /^https:\/\/registry\.npmjs\.org\//, p.name);
       assert.match(p.integrity ?? "", /^sha512-/, p.name);

@@ -65,8 +65,8 @@ void native_tokenize(exchange *x) {
     exchange_reply(x, 200, "application/json", &b);
 }
 
-/* {"key": text}, or the error; releases the text. */
-static void reply_text(exchange *x, int rc, const char *key, str *text, const err *e) {
+/* {"key": text}, with the tokens of a prompt if they are not negative, or the error; releases the text. */
+static void reply_text(exchange *x, int rc, const char *key, str *text, int64_t prompt_tokens, const err *e) {
     str b;
     if (rc < 0) {
         exchange_error_from(x, e);
@@ -75,6 +75,7 @@ static void reply_text(exchange *x, int rc, const char *key, str *text, const er
         jw w = jw_of(&b);
         jw_open(&w, '{');
         jw_put_text(&w, key, (view){ str_cstr(text), text->len });
+        if (prompt_tokens >= 0) jw_put_int(&w, "prompt_tokens", prompt_tokens);
         jw_close(&w, '}');
         exchange_reply(x, 200, "application/json", &b);
     }
@@ -101,13 +102,14 @@ void native_detokenize(exchange *x) {
     }
     str_init(&text);
     int rc = q ? host_detokenize(x->host, adapters_base(x, model), q->tokens, q->n_tokens, special, &text, &e) : 0;
-    reply_text(x, rc, "content", &text, &e);
+    reply_text(x, rc, "content", &text, -1, &e);
 }
 
 void native_apply_template(exchange *x) {
     view             model;
     err              e = { 0 };
     str              text;
+    size_t           n = 0;
     tool_names       tools;
     runtime_request *q = exchange_requests(x, 1);
     bool             known = q && params_model(x, &x->body, false, &model);
@@ -123,7 +125,8 @@ void native_apply_template(exchange *x) {
     }
     str_init(&text);
     int rc = host_render(x->host, adapters_base(x, model), q, &text, &e);
-    reply_text(x, rc, "prompt", &text, &e);
+    if (rc == 0) rc = host_count(x->host, adapters_base(x, model), q, &n, &e);
+    reply_text(x, rc, "prompt", &text, (int64_t)n, &e);
 }
 
 /* --- rerank --- */
