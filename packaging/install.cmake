@@ -16,7 +16,7 @@ add_custom_command(TARGET hearth POST_BUILD
   COMMAND $<TARGET_FILE:hearth> completion fish > ${shells}/hearth.fish)
 install(DIRECTORY ${CMAKE_BINARY_DIR}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")
 install(FILES ${shells}/hearth DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
-install(FILES ${shells}/_hearth DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions)
+install(FILES ${shells}/_hearth DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
 install(FILES ${shells}/hearth.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 install(FILES ${units}/system/hearth.service ${units}/system/hearth.socket DESTINATION ${HEARTH_UNIT_DIR}/system)
 install(FILES ${units}/user/hearth.service DESTINATION lib/systemd/user)
