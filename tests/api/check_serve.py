@@ -117,6 +117,7 @@ def health():
                 begun.sendall(b"Host: localhost\r\n\r\n")
                 answer = begun.recv(4096)
                 assert answer.startswith(b"HTTP/1.1 503") and answer.endswith(b'{"status":"draining"}'), answer
+            assert server.process.wait(60) == 0
         with Server(PROGRAM, "--model", "broken=" + broken.name, "--model", "demo=demo", env={"HEARTH_PRELOAD": "demo,broken"}) as server:
             eventually(lambda: server.get("/health/ready") == (503, {"status": "unloaded", "model": "broken"}), 30)
             assert server.get("/health/live")[0] == 200 and server.chat("What is 12 plus 30?")[0] == 200

@@ -78,9 +78,10 @@ static void deny_families(const char *list) {
     }
     for (unsigned i = 0; i < AF_MAX; i++) {
         if (allowed[i]) continue;
-        must(seccomp_rule_add(f, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_EQ, i)), "socket");
+        must(seccomp_rule_add(f, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_EQ, i, 0)),
+             "socket");
     }
-    must(seccomp_rule_add(f, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_GE, AF_MAX)),
+    must(seccomp_rule_add(f, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_GE, AF_MAX, 0)),
          "socket");
     load(f);
 }
@@ -117,10 +118,10 @@ static void deny_rest(void) {
     static const int bits[] = { S_ISUID, S_ISGID }, real[] = { SCHED_FIFO, SCHED_RR };
     scmp_filter_ctx  f = allow_all();
     uint32_t         no = SCMP_ACT_ERRNO(EPERM);
-    must(seccomp_rule_add(f, no, SCMP_SYS(personality), 1, SCMP_A0(SCMP_CMP_NE, 0)), "personality");
+    must(seccomp_rule_add(f, no, SCMP_SYS(personality), 1, SCMP_A0(SCMP_CMP_NE, 0, 0)), "personality");
     for (size_t i = 0; i < 2; i++) {
         scmp_datum_t bit = (scmp_datum_t)bits[i];
-        must(seccomp_rule_add(f, no, SCMP_SYS(sched_setscheduler), 1, SCMP_A1(SCMP_CMP_EQ, (scmp_datum_t)real[i])),
+        must(seccomp_rule_add(f, no, SCMP_SYS(sched_setscheduler), 1, SCMP_A1(SCMP_CMP_EQ, (scmp_datum_t)real[i], 0)),
              "sched_setscheduler");
         must(seccomp_rule_add(f, no, SCMP_SYS(chmod), 1, SCMP_A1(SCMP_CMP_MASKED_EQ, bit, bit)), "chmod");
         must(seccomp_rule_add(f, no, SCMP_SYS(fchmod), 1, SCMP_A1(SCMP_CMP_MASKED_EQ, bit, bit)), "fchmod");
