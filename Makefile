@@ -1,5 +1,5 @@
 # What people type. Everything else is CMake (CMakePresets.json); each target installs what it needs first.
-.PHONY: help build run test test-kernels test-soft-gpu test-ui bench bench-kernels soak fuzz test-clients lint format install clean setup
+.PHONY: help build run test test-kernels test-soft-gpu test-ui bench bench-kernels soak fuzz test-clients lint format install package clean setup
 
 FUZZ_SECONDS ?= 60
 FUZZ_PICTURES ?= 10000
@@ -24,6 +24,7 @@ help:
 	@echo "make lint     warnings of gcc and clang, cppcheck, clang-tidy, format"
 	@echo "make format   rewrite the sources with clang-format"
 	@echo "make install  install program, library, header below PREFIX=$(PREFIX)"
+	@echo "make package  Debian packages and a tarball in build-package (docs/packages.md)"
 
 setup:
 	@scripts/setup build
@@ -104,6 +105,10 @@ format:
 
 install: build
 	@cmake --install build
+
+package:
+	@scripts/setup build package
+	@scripts/package
 
 clean:
 	@rm -rf build build-* build.log

@@ -49,7 +49,8 @@ static const char zsh_script[] =
     "        _files\n"
     "    fi\n"
     "}\n"
-    "compdef _hearth hearth\n";
+    "# As a file of $fpath this is the function's first call; sourced, it makes the function known.\n"
+    "if [[ ${funcstack[1]} = _hearth ]]; then _hearth \"$@\"; else compdef _hearth hearth; fi\n";
 
 static const char fish_script[] = "# fish completion of hearth: hearth completion fish | source\n"
                                   "function __hearth_complete\n"

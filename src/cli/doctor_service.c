@@ -80,7 +80,8 @@ void doctor_demo(doctor *d) {
         rc = once_ask(r, &q, &text, &u, &e);
     }
     if (rc < 0)
-        doctor_say(d, "demo", DOCTOR_BROKEN, "install Hearth again: models/demo/demo.gguf belongs beside the program",
+        doctor_say(d, "demo", DOCTOR_BROKEN,
+                   "install the package hearth-demo, or Hearth again: models/demo/demo.gguf belongs beside the program",
                    "%s", e.msg);
     else if (!strstr(str_cstr(&text), want))
         doctor_say(d, "demo", DOCTOR_BROKEN,

@@ -363,6 +363,10 @@ static const config_key keys[] = {
       .type = CONFIG_TEXTS,
       .help = "names of models that are not unloaded to make room for another",
       .env = "HEARTH_PINNED" },
+    { .path = "models.preload",
+      .type = CONFIG_TEXTS,
+      .help = "names of models that are loaded when the server starts, and pinned; /health/ready waits for them",
+      .env = "HEARTH_PRELOAD" },
 
     CONFIG_SAMPLING_KEYS,
 

@@ -137,6 +137,9 @@ void host_cancel(host *h, uint64_t id);
 void host_pause(host *h, uint64_t id);
 void host_resume(host *h, uint64_t id);
 
+/* Begins to load a model, as a request would, and returns at once. A failure stands in the log. */
+int host_want(host *h, view model, err *e);
+
 /* These wait for a model that is not loaded; not for the I/O thread. */
 int host_load(host *h, view model, int64_t keep_alive_ms, err *e); /* ends a quarantine */
 int host_unload(host *h, view model, err *e);                      /* cancels its requests */

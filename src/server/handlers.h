@@ -14,8 +14,11 @@ extern const api api_ollama;
 
 typedef void handler(exchange *x);
 
+/* ops/health.c */
+extern handler ops_health, ops_live, ops_ready;
+
 /* ops.c */
-extern handler ops_health, ops_metrics, ops_stats, ops_requests, ops_cancel, ops_slots;
+extern handler ops_metrics, ops_stats, ops_requests, ops_cancel, ops_slots;
 
 /* ops/events.c, ops/pulls.c, ops/logs.c */
 extern handler ops_events, ops_logs, ops_pulls, ops_pull, ops_pull_end;

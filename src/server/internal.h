@@ -72,10 +72,11 @@ struct server {
     uint64_t  id_salt;
 
     int           wake_fd;
-    struct event *wake_event, *drain_timer, *retry_timer;
+    struct event *wake_event, *drain_timer, *retry_timer, *tick_timer;
     atomic_int    asked; /* bits 1 << SERVER_DRAIN, ... from signal handlers and other threads */
-    void (*reload)(void *ctx);
-    void                       *reload_ctx;
+    void (*told)(void *ctx, int what);
+    void *told_ctx;
+    void (*tick)(void);
     const struct config_values *latest;        /* the I/O thread's; NULL: the options' settings still stand */
     pthread_mutex_t             settings_lock; /* guards the file of settings: it is read, changed and written */
     bool                        draining, cutting;

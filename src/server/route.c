@@ -7,6 +7,8 @@
 const route server_routes[] = {
     { "GET", "/health", &api_native, ops_health, ROUTE_STATS | ROUTE_INLINE | ROUTE_OPEN },
     { "GET", "/v1/health", &api_native, ops_health, ROUTE_STATS | ROUTE_INLINE | ROUTE_OPEN },
+    { "GET", "/health/live", &api_native, ops_live, ROUTE_INLINE | ROUTE_OPEN | ROUTE_QUIET },
+    { "GET", "/health/ready", &api_native, ops_ready, ROUTE_INLINE | ROUTE_OPEN | ROUTE_QUIET },
     { "GET", "/metrics", &api_native, ops_metrics, ROUTE_STATS | ROUTE_INLINE | ROUTE_UNCOUNTED },
     { "GET", "/v1/stats", &api_native, ops_stats, ROUTE_STATS | ROUTE_INLINE },
     { "GET", "/v1/requests", &api_native, ops_requests, ROUTE_INLINE },

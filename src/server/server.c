@@ -79,6 +79,7 @@ static void set_timer(struct event *t, double seconds) {
 static void begin_drain(server *s) {
     if (s->draining) return;
     s->draining = true;
+    if (s->told) s->told(s->told_ctx, SERVER_DRAIN);
     log_info("server", "draining: %d requests are still running", s->n_exchanges);
     server_close_listeners(s);
     events_end(s->events); /* a page that looks on would keep the server up */
@@ -130,7 +131,7 @@ static void on_wake(evutil_socket_t fd, short what, void *ctx) {
     (void)fd;
     (void)what;
     int asked = atomic_exchange(&s->asked, 0);
-    if ((asked & (1 << SERVER_RELOAD)) && s->reload) s->reload(s->reload_ctx);
+    if ((asked & (1 << SERVER_RELOAD)) && s->told) s->told(s->told_ctx, SERVER_RELOAD);
     if (asked & (1 << SERVER_DRAIN)) begin_drain(s);
     if ((asked & (1 << SERVER_STOP)) && !s->cutting) {
         begin_drain(s);
@@ -216,6 +217,7 @@ void server_free(server *s) {
     if (s->wake_event) event_free(s->wake_event);
     if (s->drain_timer) event_free(s->drain_timer);
     if (s->retry_timer) event_free(s->retry_timer);
+    if (s->tick_timer) event_free(s->tick_timer);
     if (s->base) event_base_free(s->base);
     if (s->wake_fd >= 0) close(s->wake_fd);
     if (s->tls) SSL_CTX_free(s->tls);
@@ -231,9 +233,24 @@ void server_free(server *s) {
 int         server_port(const server *s) { return s->port; }
 const char *server_socket_path(const server *s) { return s->socket_path; }
 
-void server_on_reload(server *s, void (*reload)(void *ctx), void *ctx) {
-    s->reload = reload;
-    s->reload_ctx = ctx;
+void server_on_signal(server *s, void (*fn)(void *ctx, int what), void *ctx) {
+    s->told = fn;
+    s->told_ctx = ctx;
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *ctx) {
+    server *s = ctx;
+    (void)fd;
+    (void)what;
+    s->tick();
+}
+
+int server_every(server *s, double seconds, void (*fn)(void), err *e) {
+    s->tick = fn;
+    s->tick_timer = event_new(s->base, -1, EV_PERSIST, on_tick, s);
+    if (!s->tick_timer) return err_set_nomem(e);
+    set_timer(s->tick_timer, seconds);
+    return 0;
 }
 
 void server_set_keys(server *s, auth *keys) {

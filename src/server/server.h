@@ -34,7 +34,10 @@ typedef struct server_options {
     void (*doctor)(void *ctx, str *out);       /* the checks of `hearth doctor` as JSON; may take a while; NULL: none */
     log_ring   *logs;                          /* borrowed; NULL: none are kept */
     const char *version;                       /* for /health and /props */
-    const char *default_model; /* for requests that name none where the protocol allows that; NULL: none */
+    /* Models that were asked for at the start: /health/ready waits for them. Borrowed. */
+    const char *const *preloaded;
+    size_t             n_preloaded;
+    const char        *default_model; /* for requests that name none where the protocol allows that; NULL: none */
 
     const char *tcp_host;    /* NULL: no TCP */
     int         tcp_port;    /* 0: any free one */
@@ -71,11 +74,14 @@ const char *server_socket_path(const server *s); /* or NULL */
 /* Returns after draining: everything has ended, or was cut at the limit. Then free the host, then the server. */
 int server_run(server *s, err *e);
 
-/* From any thread and from signal handlers: 1: drain, 2: stop at once, 3: call on_reload. */
+/* From any thread and from signal handlers: 1: drain, 2: stop at once, 3: read settings again. */
 enum { SERVER_DRAIN = 1, SERVER_STOP = 2, SERVER_RELOAD = 3 };
 void server_signal(server *s, int what);
-void server_on_reload(server *s, void (*reload)(void *ctx), void *ctx); /* runs on the I/O thread */
-void server_set_keys(server *s, auth *keys);                            /* on the I/O thread */
+/* On the I/O thread: called when a reload is asked for (SERVER_RELOAD), and once when draining begins (SERVER_DRAIN). */
+void server_on_signal(server *s, void (*fn)(void *ctx, int what), void *ctx);
+/* On the I/O thread, every so often while the loop runs; before server_run, once. */
+int  server_every(server *s, double seconds, void (*fn)(void), err *e);
+void server_set_keys(server *s, auth *keys); /* on the I/O thread */
 /* What a start would make of flags, environment and file now; borrowed. On the I/O thread. */
 void server_set_latest(server *s, const struct config_values *latest);
 

@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import shutil
+import signal
 import socket
 import ssl
 import stat
@@ -85,6 +86,61 @@ def tls():
     assert code == 2 and "must be given together" in text
     code, text = run("--tls-cert", key, "--tls-key", key, "--no-socket", "--port", "0")
     assert code != 0 and "--tls-cert" in text, text
+
+
+def refuses(server):
+    try:
+        server.connect().close()
+        return False
+    except ConnectionRefusedError:
+        return True
+
+
+def health():
+    """Live at once and always; ready when the models of models.preload are up, whatever becomes of them later."""
+    with tempfile.TemporaryDirectory() as directory, open(os.path.join(directory, "pipe.gguf"), "wb") as broken:
+        broken.write(b"GGUF\3\0\0\0")
+        broken.flush()
+        with Server(PROGRAM, "--model", "demo=demo", env={"HEARTH_PRELOAD": "demo"}) as server:
+            assert server.get("/health/live") == (200, {"status": "ok"})
+            eventually(lambda: server.get("/health/ready")[0] == 200, 30)
+            state = server.get("/v1/stats")[1]["models"][0]
+            assert state["state"] == "loaded", state
+            os.kill(state["pid"], 9)  # a request starts it again, and requests come only to those who are ready
+            assert server.get("/health/ready") == (200, {"status": "ok"})
+            assert server.request("HEAD", "/health/ready")[0] == 200 and server.request("POST", "/health/live", b"")[0] == 405
+            with server.connect() as begun:  # one that was on its way when the server was told to end
+                begun.sendall(b"GET /health/ready HTTP/1.1\r\n")
+                eventually(lambda: server.get("/v1/stats")[1]["connections"] == 2, 10)
+                server.process.send_signal(signal.SIGTERM)
+                eventually(lambda: refuses(server), 10)
+                begun.sendall(b"Host: localhost\r\n\r\n")
+                answer = begun.recv(4096)
+                assert answer.startswith(b"HTTP/1.1 503") and answer.endswith(b'{"status":"draining"}'), answer
+            assert server.process.wait(60) == 0
+        with Server(PROGRAM, "--model", "broken=" + broken.name, "--model", "demo=demo", env={"HEARTH_PRELOAD": "demo,broken"}) as server:
+            eventually(lambda: server.get("/health/ready") == (503, {"status": "unloaded", "model": "broken"}), 30)
+            assert server.get("/health/live")[0] == 200 and server.chat("What is 12 plus 30?")[0] == 200
+            assert "cannot load broken" in server.log_text()
+        with Server(PROGRAM, "--health-needs-key", env={"HEARTH_API_KEYS": "a:test-key-1"}) as server:
+            assert [server.request("GET", path)[0] for path in ("/health/live", "/health/ready")] == [401, 401]
+            assert server.request("GET", "/health/live", headers={"x-api-key": "test-key-1"})[0] == 200
+        code, text = run("--port", "0", "--no-socket", env={"HEARTH_PRELOAD": "nobody"})
+        assert code == 1 and "HEARTH_PRELOAD: models.preload: no model 'nobody' is offered" in text, text
+
+
+def no_models():
+    """The program alone, without the models that ship with it: it serves, and says that it has none."""
+    with tempfile.TemporaryDirectory() as directory:
+        os.mkdir(os.path.join(directory, "bin"))
+        alone = shutil.copy(PROGRAM, os.path.join(directory, "bin", "hearth"))
+        with Server(alone, log_level="info") as server:
+            assert server.get("/v1/models")[1]["data"] == [] and server.get("/health/ready")[0] == 200
+            status, answer = server.chat("Hello")
+            assert status == 404 and "demo" in answer["error"]["message"], answer
+            status, answer = server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello"}]})
+            assert status == 400 and "model" in answer["error"]["message"], answer
+            assert "the model demo is not installed" in server.log_text()
 
 
 def origins():
@@ -224,7 +280,7 @@ def ports():
 
 def main():
     checks = Checks()
-    for check in (unix_socket, tls, origins, logs, token, models_come_and_go, metrics, ports):
+    for check in (unix_socket, tls, health, no_models, origins, logs, token, models_come_and_go, metrics, ports):
         checks.run(check)
     checks.exit()
 

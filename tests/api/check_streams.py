@@ -425,24 +425,33 @@ def reload_changes_keys_and_level(program):
 
 
 def systemd_hands_over_a_socket(program):
-    """Socket activation and readiness, by hand."""
-    with tempfile.TemporaryDirectory() as directory, socket.socket() as listening, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+    """Socket activation, readiness, signs of life, a reload and the end, by hand."""
+    with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryFile("w+") as log, socket.socket() as listening, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
         notify.bind(os.path.join(directory, "notify"))
         notify.settimeout(20)
         environment = dict(os.environ, XDG_STATE_HOME=directory, NOTIFY_SOCKET=os.path.join(directory, "notify"), LISTEN_FDS="1",
-                           HEARTH_API_KEYS="a:test-key-1")
+                           HEARTH_API_KEYS="a:test-key-1", HEARTH_PORT="1", WATCHDOG_USEC="100000")
         child = subprocess.Popen(["sh", "-c", 'exec 3<&0; LISTEN_PID=$$ exec "$0" serve --log-level warn', program], stdin=listening,
-                                 stdout=subprocess.PIPE, env=environment)
+                                 stdout=subprocess.DEVNULL, stderr=log, env=environment)
         try:
             assert notify.recv(100) == b"READY=1"
+            assert notify.recv(100) == b"WATCHDOG=1" and notify.recv(100) == b"WATCHDOG=1"
+            child.send_signal(signal.SIGHUP)
+            told = [t for t in iter(lambda: notify.recv(100), b"READY=1") if t != b"WATCHDOG=1"]
+            assert len(told) == 1 and told[0].startswith(b"RELOADING=1\nMONOTONIC_USEC="), told
             with socket.create_connection(listening.getsockname(), timeout=10) as s:
                 s.sendall(encode("GET", "/v1/models", headers={"x-api-key": "test-key-1", "Connection": "close"}))
                 assert s.recv(100).startswith(b"HTTP/1.1 200")
-        finally:
             child.send_signal(signal.SIGTERM)
+            assert [t for t in iter(lambda: notify.recv(100), b"STOPPING=1") if t != b"WATCHDOG=1"] == []
             assert child.wait(timeout=20) == 0
+            log.seek(0)
+            assert "HEARTH_PORT: transport.port does not hold" in log.read()
+        finally:
+            child.kill()
+            child.wait()
 
 
 def main():

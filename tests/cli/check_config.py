@@ -109,7 +109,7 @@ EACH = {
 }
 # Seen below in what a server does.
 ELSEWHERE = {"chats.bytes", "kv_cache.type_k", "kv_cache.type_v", "models.directory", "models.default", "models.list", "models.pinned",
-             "telemetry.log_level", "telemetry.log_level_file", "telemetry.log_format", "telemetry.log_file",
+             "models.preload", "telemetry.log_level", "telemetry.log_level_file", "telemetry.log_format", "telemetry.log_file",
              "security.api_key_file", "security.api_keys", "security.token_file", "security.rate_requests", "security.rate_tokens"}
 APART = {"transport.tcp", "transport.unix_socket"}  # hide what others show
 

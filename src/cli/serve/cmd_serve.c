@@ -42,9 +42,12 @@ typedef struct serve {
 /* --- models --- */
 
 static bool is_pinned(const serve *s, const char *name) {
-    const config_value *pinned = config_get(&s->settings.server, "models.pinned");
-    for (size_t i = 0; i < pinned->n_texts; i++)
-        if (strcmp(pinned->texts[i], name) == 0) return true;
+    static const char *const lists[] = { "models.pinned", "models.preload" };
+    for (size_t l = 0; l < sizeof lists / sizeof *lists; l++) {
+        const config_value *v = config_get(&s->settings.server, lists[l]);
+        for (size_t i = 0; i < v->n_texts; i++)
+            if (strcmp(v->texts[i], name) == 0) return true;
+    }
     return false;
 }
 
@@ -166,26 +169,47 @@ static int choose_default(serve *s, err *e) {
     return 0;
 }
 
+/* Without it there is one model less. */
 static int add_shipped(serve *s, const char *name, err *e) {
     char *path = NULL;
-    int   rc = cli_model_path(&path, name, e);
-    if (rc == 0) rc = add_named(s, name, path, e);
+    err   why = { 0 };
+    int   rc = 0;
+    if (cli_model_path(&path, name, &why) == 0)
+        rc = add_named(s, name, path, e);
+    else
+        log_info("serve", "%s", why.msg);
     free(path);
     return rc;
 }
 
+static int check_preloaded(const serve *s, err *e) {
+    const config_value *v = config_get(&s->settings.server, "models.preload");
+    host_model          found;
+    for (size_t i = 0; i < v->n_texts; i++) {
+        if (host_find(s->host, view_of(v->texts[i]), &found, NULL) < 0)
+            return err_set(e, ERR_NOTFOUND, "%s: models.preload: no model '%.60s' is offered", v->where, v->texts[i]);
+    }
+    return 0;
+}
+
 static int add_models(serve *s, err *e) {
     const char *dir = config_text(&s->settings.server, "models.directory");
-    err         why = { 0 };
     int         rc = check_towers(s, e);
     if (rc == 0) rc = cli_string(s->args, "model", NULL) ? add_flagged(s, e) : add_listed(s, e);
     if (rc == 0 && dir) rc = add_directory(s, dir, e);
     if (rc == 0 && !s->default_model.len) {
         rc = add_shipped(s, RUNTIME_DEMO, e);
-        if (rc == 0 && add_shipped(s, RUNTIME_VISION_DEMO, &why) < 0) log_info("serve", "%s", why.msg);
+        if (rc == 0) rc = add_shipped(s, RUNTIME_VISION_DEMO, e);
         if (rc == 0) rc = serve_library_open(&s->library, s->host, add_registered, s, e);
     }
+    if (rc == 0) rc = check_preloaded(s, e);
     return rc < 0 ? rc : choose_default(s, e);
+}
+
+/* The server listens already, and answers what it is asked meanwhile. */
+static void preload(const serve *s) {
+    const config_value *v = config_get(&s->settings.server, "models.preload");
+    for (size_t i = 0; i < v->n_texts; i++) (void)host_want(s->host, view_of(v->texts[i]), NULL);
 }
 
 /* Where workers find adapters that are added later. Without a home there are none. */
@@ -222,6 +246,17 @@ static void default_socket(str *out) {
     if (dir && dir[0] == '/' && dir_exists(dir)) str_printf(out, "%s/hearth.sock", dir);
 }
 
+/* The service manager's sockets, and no others. */
+static void take_over(const config_values *v, server_options *o) {
+    static const char *const places[] = { "transport.host", "transport.port", "transport.socket" };
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        if (config_get(v, places[i])->origin)
+            log_warn("serve", "%s: %s does not hold: the service manager has opened the sockets",
+                     config_get(v, places[i])->where, places[i]);
+    }
+    o->tcp_host = o->socket_path = NULL;
+}
+
 static int open_server(serve *s, err *e) {
     const config_values *v = &s->settings.server;
     auth                *keys = NULL;
@@ -239,13 +274,13 @@ static int open_server(serve *s, err *e) {
     o.version = hearth_version();
     o.pictures.ca_file = getenv("SSL_CERT_FILE");
     if (o.pictures.ca_file && !*o.pictures.ca_file) o.pictures.ca_file = NULL;
-    o.default_model = str_cstr(&s->default_model);
+    if (s->default_model.len) o.default_model = str_cstr(&s->default_model);
     if (s->socket_path.len) o.socket_path = str_cstr(&s->socket_path);
     o.inherited = s->inherited;
     o.n_inherited = service_sockets(s->inherited);
     if (!o.tls_cert != !o.tls_key) return err_set(e, ERR_ARG, "--tls-cert and --tls-key must be given together");
-    if (o.n_inherited) o.tcp_host = o.socket_path = NULL;
-    s->beyond_loopback = o.n_inherited || (o.tcp_host && !is_loopback(o.tcp_host));
+    if (o.n_inherited) take_over(v, &o);
+    s->beyond_loopback = service_reaches_out(s->inherited, o.n_inherited) || (o.tcp_host && !is_loopback(o.tcp_host));
     int rc = serve_keys_load(&keys, v, s->beyond_loopback, e);
     if (rc < 0) return rc;
     if ((rc = server_open(&s->server, &o, keys, e)) < 0) auth_free(keys);
@@ -267,8 +302,7 @@ static void on_signal(int number) {
 }
 
 /* Everything is read again; what a running server can change is the log and the keys with their limits. */
-static void on_reload(void *ctx) {
-    serve   *s = ctx;
+static void reload(serve *s) {
     auth    *keys = NULL;
     settings again;
     err      e = { 0 };
@@ -289,6 +323,18 @@ static void on_reload(void *ctx) {
     server_set_latest(s->server, &s->latest.server);
 }
 
+static void on_asked(void *ctx, int what) {
+    if (what == SERVER_DRAIN) {
+        service_notify("STOPPING=1");
+        return;
+    }
+    service_notify_reloading();
+    reload(ctx);
+    service_notify("READY=1");
+}
+
+static void on_watchdog(void) { service_notify("WATCHDOG=1"); }
+
 static void catch_signals(serve *s) {
     struct sigaction act = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
     the_server = s->server;
@@ -296,7 +342,7 @@ static void catch_signals(serve *s) {
     sigaction(SIGTERM, &act, NULL);
     sigaction(SIGINT, &act, NULL);
     sigaction(SIGHUP, &act, NULL);
-    server_on_reload(s->server, on_reload, s);
+    server_on_signal(s->server, on_asked, s);
 }
 
 static void print_ready(const serve *s) {
@@ -355,9 +401,13 @@ static int run(const cli_args *args) {
     }
     if (rc == 0) {
         catch_signals(&s);
+        double watchdog = service_watchdog();
+        if (watchdog > 0) rc = server_every(s.server, watchdog, on_watchdog, &e);
+    }
+    if (rc == 0) {
+        preload(&s);
         print_ready(&s);
         rc = server_run(s.server, &e);
-        service_notify("STOPPING=1");
     }
     serve_library_close(&s.library); /* its last lines, and ... */
     host_free(s.host);               /* ... the host's last events still reach the server */

@@ -19,6 +19,7 @@ int serve_host_options(settings *s, host_options *out, err *e) {
 void serve_server_options(const config_values *v, server_options *out) {
     const config_value *origins = config_get(v, "transport.cors_origins");
     const config_value *hosts = config_get(v, "transport.allowed_hosts");
+    const config_value *preload = config_get(v, "models.preload");
     const config_value *images = config_get(v, "security.image_hosts");
     const config_value *networks = config_get(v, "security.image_networks");
     *out = (server_options){
@@ -32,6 +33,8 @@ void serve_server_options(const config_values *v, server_options *out) {
         .allow_hosts = hosts->texts,
         .n_allow_hosts = hosts->n_texts,
         .pictures = { images->texts, images->n_texts, networks->texts, networks->n_texts, NULL },
+        .preloaded = preload->texts,
+        .n_preloaded = preload->n_texts,
         .health_needs_key = config_bool(v, "security.health_needs_key"),
         .no_ui = !config_bool(v, "transport.ui"),
         .no_metrics = !config_bool(v, "telemetry.metrics"),

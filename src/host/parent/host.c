@@ -413,6 +413,17 @@ static int ask(host *h, view name, const question *a, host_request *r, err *e) {
     return rc;
 }
 
+int host_want(host *h, view name, err *e) {
+    pthread_mutex_lock(&h->lock);
+    model *m = need_model(h, name, e);
+    if (m) {
+        want(h, m, HOST_KEEP_DEFAULT);
+        model_carrier(m)->ahead = true;
+    }
+    pthread_mutex_unlock(&h->lock);
+    return m ? 0 : ERR_NOTFOUND;
+}
+
 int host_load(host *h, view name, int64_t keep_alive_ms, err *e) {
     model *m;
     pthread_mutex_lock(&h->lock);

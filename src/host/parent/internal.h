@@ -66,6 +66,7 @@ struct model {
     bool        placed;      /* it takes a place and memory: from the permission to load until its process is gone */
     int         moved;       /* how often its worker has said anew what it needs */
     bool        wanted;      /* somebody waits for it */
+    bool        ahead;       /* or will: it is loaded although nobody does (host_want) */
     bool        leaving;     /* unload as soon as nobody uses it */
     bool        yielding;    /* the same, because another model has waited long enough; new requests wait */
     bool        removed;     /* nobody finds it any more; the keeper frees it as soon as nobody uses it */

@@ -50,7 +50,7 @@ static void tell_failure(host *h, model *m) {
     err why = m->load_error;
     err_wrap(&why, why.code, "cannot load model %s", m->info.name);
     if (why.code != ERR_BUSY) why.code = ERR_UNLOADED; /* whatever is wrong with the file: not the request's fault */
-    m->load_failed = false;
+    m->load_failed = m->ahead = false;
     host_request_fail_waiting(h, m, m->failed_newest, &why);
 }
 
@@ -218,12 +218,13 @@ static bool act(host *h, model *m, int64_t *wake) {
         begin(h, m);
         return true;
     }
-    if (m->phase == MODEL_IN_LINE && !m->waiters && !model_has_waiting(m)) { /* all have given up */
+    if (m->phase == MODEL_IN_LINE && !m->waiters && !m->ahead && !model_has_waiting(m)) { /* all have given up */
         m->wanted = false;
         stop(m);
         return true;
     }
     if (m->phase != MODEL_UP) return false;
+    m->ahead = false;
     if (!m->leaving && !m->yielding) m->wanted = false;
     host_request *t = m->leaving || m->yielding ? NULL : oldest_waiting(m);
     if (t) {

@@ -49,6 +49,12 @@ bool address_of(address *out, const struct sockaddr *from) {
     return true;
 }
 
+bool address_is_loopback(const struct sockaddr *from) {
+    static const address_range v4 = V4(127, 0, 0, 8), v6 = { { { [15] = 1 } }, 128 };
+    address                    a;
+    return address_of(&a, from) && (address_is_within(&a, &v4) || address_is_within(&a, &v6));
+}
+
 bool address_is_within(const address *a, const address_range *r) {
     int whole = r->bits / 8, rest = r->bits % 8;
     if (memcmp(a->bytes, r->first.bytes, (size_t)whole) != 0) return false;

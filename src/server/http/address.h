@@ -24,6 +24,7 @@ typedef struct address_range {
 } address_range;
 
 bool address_of(address *out, const struct sockaddr *from); /* false: neither IPv4 nor IPv6 */
+bool address_is_loopback(const struct sockaddr *from);      /* only this machine is there */
 /* Loopback, private, link-local, shared, reserved, multicast and translated addresses are not: whoever may name an address
  * must not reach through us what only we can reach. */
 bool address_is_public(const address *a);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Listening sockets: TCP, a Unix socket that only its owner may open, or what the service manager hands over. */
 #include "base/log.h"
+#include "server/http/address.h"
 #include "server/http/holder.h"
 #include "server/internal.h"
 
@@ -21,14 +22,6 @@
 
 enum { BACKLOG = 1024 };
 
-static bool is_loopback(const struct sockaddr *a) {
-    if (a->sa_family == AF_INET)
-        return ntohl(((const struct sockaddr_in *)(const void *)a)->sin_addr.s_addr) >> 24 == 127;
-    if (a->sa_family == AF_INET6)
-        return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr);
-    return false;
-}
-
 static void on_accept(struct evconnlistener *ev, evutil_socket_t fd, struct sockaddr *peer, int len, void *ctx) {
     listener *l = ctx;
     listener  here = *l;
@@ -38,7 +31,8 @@ static void on_accept(struct evconnlistener *ev, evutil_socket_t fd, struct sock
     if (!l->is_unix && !l->is_loopback) { /* bound to all addresses: this connection may still be a local one */
         struct sockaddr_storage own;
         socklen_t               n = sizeof own;
-        if (getsockname(fd, (struct sockaddr *)&own, &n) == 0) here.is_loopback = is_loopback((struct sockaddr *)&own);
+        if (getsockname(fd, (struct sockaddr *)&own, &n) == 0)
+            here.is_loopback = address_is_loopback((struct sockaddr *)&own);
     }
     conn_accept(l->server, fd, &here);
 }
@@ -77,17 +71,17 @@ static int port_of(int fd) {
 }
 
 /* With the one who has the port, if that can be seen: often another server of models, which all like the same one. */
-static int refuse_port(const char *address, int port, err *e) {
+static int refuse_port(const char *name, int port, err *e) {
     char holder[100];
-    int  why = errno, rc = err_set_errno(e, "cannot listen on %s port %d", address, port);
+    int  why = errno, rc = err_set_errno(e, "cannot listen on %s port %d", name, port);
     if (why != EADDRINUSE) return rc;
     if (port_holder(port, holder, sizeof holder))
-        return err_set(e, rc, "cannot listen on %s port %d: %s is using it; choose another with --port N", address,
-                       port, holder);
+        return err_set(e, rc, "cannot listen on %s port %d: %s is using it; choose another with --port N", name, port,
+                       holder);
     return err_set(e, rc,
                    "cannot listen on %s port %d: another program is using it (Ollama's port is 11434, too); choose "
                    "another with --port N",
-                   address, port);
+                   name, port);
 }
 
 static int open_tcp(server *s, err *e) {
@@ -106,7 +100,7 @@ static int open_tcp(server *s, err *e) {
             setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
             if (bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0) {
                 s->port = port_of(fd);
-                rc = add_listener(s, fd, false, is_loopback(a->ai_addr), e);
+                rc = add_listener(s, fd, false, address_is_loopback(a->ai_addr), e);
                 if (rc < 0) close(fd);
                 freeaddrinfo(list);
                 return rc;
@@ -170,7 +164,7 @@ static int take_inherited(server *s, int fd, err *e) {
     if (getsockname(fd, (struct sockaddr *)&a, &n) != 0)
         return err_set_errno(e, "inherited descriptor %d is not a socket", fd);
     if (a.ss_family != AF_UNIX && !s->port) s->port = port_of(fd);
-    return add_listener(s, fd, a.ss_family == AF_UNIX, is_loopback((struct sockaddr *)&a), e);
+    return add_listener(s, fd, a.ss_family == AF_UNIX, address_is_loopback((struct sockaddr *)&a), e);
 }
 
 /* --- TLS --- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What operators ask: health, metrics, statistics, the requests under way. All on the I/O thread, which owns most of
+/* What operators ask: metrics, statistics, the requests under way. All on the I/O thread, which owns most of
  * it; what workers have to be asked for was asked before.
  */
 #include "base/clock.h"
@@ -13,42 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-void ops_health(exchange *x) {
-    const host_stats *h = x->stats;
-    str               b;
-    server           *s = x->server;
-    const char       *status = "ok";
-    if (h->n_loading && !h->n_loaded) status = "loading";
-    if (s->draining) status = "draining";
-    bool ok = strcmp(status, "ok") == 0;
-    str_init(&b);
-    jw w = jw_of(&b);
-    jw_open(&w, '{');
-    jw_put_cstr(&w, "status", status);
-    jw_put_cstr(&w, "version", s->options.version);
-    jw_put_real(&w, "uptime_seconds", report_uptime(s));
-    jw_key(&w, "models");
-    jw_open(&w, '{');
-    jw_put_int(&w, "known", h->n_models);
-    jw_put_int(&w, "loaded", h->n_loaded);
-    jw_put_int(&w, "loading", h->n_loading);
-    jw_close(&w, '}');
-    jw_key(&w, "requests");
-    jw_open(&w, '{');
-    jw_put_int(&w, "running", h->runtime.engine.running);
-    jw_put_int(&w, "waiting", h->runtime.engine.waiting + h->runtime.preparing);
-    jw_put_int(&w, "paused", h->runtime.engine.paused);
-    jw_close(&w, '}');
-    jw_key(&w, "memory");
-    jw_open(&w, '{');
-    jw_put_int(&w, "resident_bytes", (int64_t)report_resident_bytes());
-    jw_put_int(&w, "model_bytes", (int64_t)h->loaded_bytes);
-    jw_close(&w, '}');
-    jw_close(&w, '}');
-    if (!ok) exchange_header(x, "Retry-After", "1");
-    exchange_reply(x, ok ? 200 : 503, "application/json", &b);
-}
 
 static void put_answers(str *b, const metrics *m) {
     metrics_put_head(b, "requests_total", "counter", "Answered requests, by protocol and status.");

@@ -2,6 +2,7 @@
 /* Models come and go while a host runs; what is under way is not disturbed. */
 #include "unit/support/support.h"
 
+#include "base/clock.h"
 #include "host/host.h"
 #include "unit/support/host_support.h"
 #include "unit/support/runtime_support.h"
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void test_remove(void **state) {
     host_options    o = { .keep_alive_ms = HOST_KEEP_FOREVER };
@@ -160,7 +162,45 @@ static void test_share(void **state) {
     host_free(h);
 }
 
+/* Loaded ahead: nobody waits, and it comes up all the same, behind one that has the only place; a broken file is given up. */
+static void test_want(void **state) {
+    host_options o = { .keep_alive_ms = HOST_KEEP_FOREVER, .max_loaded = 1 };
+    host        *h;
+    err          e = { 0 };
+    char        *dir = test_temp_dir(), path[600];
+    (void)state;
+    o.program = getenv("HEARTH_PROGRAM");
+    if (!o.program) {
+        printf("skipped: HEARTH_PROGRAM is not set\n");
+        test_temp_dir_remove(dir);
+        return;
+    }
+    snprintf(path, sizeof path, "%s/broken.gguf", dir);
+    FILE *f = fopen(path, "wb");
+    assert_true(f && fputs("GGUF nonsense", f) >= 0 && fclose(f) == 0);
+    o.runtime.engine.n_threads = 1;
+    assert_int_equal(host_open(&h, &o, &e), 0);
+    assert_int_equal(host_add_model(h, "one", TEST_DEMO, &e), 0);
+    assert_int_equal(host_add_model(h, "two", TEST_DEMO, &e), 0);
+    assert_int_equal(host_add_model(h, "broken", path, &e), 0);
+    assert_int_equal(host_want(h, view_of("nobody"), &e), ERR_NOTFOUND);
+    assert_int_equal(host_load(h, view_of("one"), HOST_KEEP_DEFAULT, &e), 0);
+    assert_int_equal(host_want(h, view_of("two"), &e), 0);
+    assert_int_equal(host_want(h, view_of("broken"), &e), 0);
+    for (int64_t end = clock_ms() + 60000; look(h, "two").state != HOST_LOADED;) {
+        if (clock_ms() > end) fail_msg("it was not loaded");
+        usleep(2000);
+    }
+    assert_answer(h, "two", "12 plus 30 is 42.");
+    assert_true(host_load(h, view_of("broken"), HOST_KEEP_DEFAULT, &e) < 0);
+    assert_int_equal(look(h, "broken").state, HOST_UNLOADED);
+    assert_int_equal(host_want(h, view_of("one"), &e), 0); /* on its way when the host ends */
+    host_free(h);
+    test_temp_dir_remove(dir);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_remove), cmocka_unit_test(test_share) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_remove), cmocka_unit_test(test_share),
+                                        cmocka_unit_test(test_want) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
