@@ -36,6 +36,7 @@
 #define NN_BACKEND_H
 
 #include "base/err.h"
+#include "base/reader.h"
 #include "nn/adapter.h"
 #include "nn/batch.h"
 #include "nn/kv_type.h"
@@ -89,6 +90,10 @@ typedef struct nn_exec_options {
     bool     pin;
     bool     steady; /* all threads in every step, even where other programs hold the cores: for tests */
     unsigned cpu;    /* instruction sets that may be used; those absent are dropped */
+    /* Memory for experts that a router chooses: they are read from the file when they are needed, and the last ones stay
+     * (backend/cpu/store.h). 0: they are read where the file is mapped, as all other weights are. */
+    size_t             expert_bytes;
+    const reader_hook *reader; /* reads instead of pread, for tests; copied. NULL: pread */
 
     nn_observe observe; /* NULL: nobody looks. Called by one thread, rows in their order */
     void      *observe_ctx;
@@ -116,7 +121,23 @@ typedef struct nn_memory {
     /* Of a model on two devices; elsewhere 0. */
     size_t beside_bytes; /* of pages, heap and weights: what does not lie in the machine's own memory */
     size_t mapped_bytes; /* and the weights that are read where the file is mapped */
+
+    size_t expert_bytes;   /* room for streamed experts, beside heap_bytes; 0: none are streamed */
+    size_t streamed_bytes; /* of weights in the file that are not read where it is mapped, but into that room */
+    /* What that room may be, where measure says so: the least, and enough for all experts; 0: none can be streamed. And
+     * what the experts take of the file. */
+    size_t expert_least, expert_most, expert_file;
+    size_t expert_token; /* bytes of the experts that one token uses */
 } nn_memory;
+
+/* What streaming does. Counters rise; written by the thread that runs steps. */
+typedef struct nn_streaming {
+    int      slots;                 /* experts that there is room for */
+    int      experts;               /* that there are */
+    uint64_t hits, misses, evicted; /* experts that a step wanted: there or not; and those that made room */
+    uint64_t bytes;                 /* read */
+    double   wait_s;                /* in which nothing was computed because a read was not done */
+} nn_streaming;
 
 /* What everybody may know of an executor; a backend's own struct begins with it. */
 struct nn_exec {
@@ -127,9 +148,10 @@ struct nn_exec {
     nn_groups         groups;
     const bool       *has_layer; /* [n_layer]: its part of the tape touches the layer's state; others have no memory */
     nn_memory         memory;
-    uint64_t          arithmetic; /* executors of one backend with the same number compute the same bits */
-    bool              ahead;      /* guesses tokens, and takes batches that begin with them */
-    double            idle_s; /* by the device's clock: how long it had nothing to do between the step that was waited
+    uint64_t          arithmetic;  /* executors of one backend with the same number compute the same bits */
+    bool              ahead;       /* guesses tokens, and takes batches that begin with them */
+    const nn_streaming *streaming; /* NULL: no experts are streamed */
+    double              idle_s; /* by the device's clock: how long it had nothing to do between the step that was waited
                                      for last and the one before; -1: not known */
 };
 
@@ -161,7 +183,8 @@ nn_buf nn_fetch_buf(const nn_tape *t, nn_fetch_what what); /* where they are; 0:
 
 struct nn_backend {
     const char *name;
-    unsigned    can; /* NN_BATCH_*: what a batch may hold beyond tokens (nn/batch.h) */
+    unsigned    can;     /* NN_BATCH_*: what a batch may hold beyond tokens (nn/batch.h) */
+    bool        streams; /* experts, with nn_exec_options.expert_bytes; others refuse it */
 
     int (*devices)(nn_device *out, int cap); /* returns how many it wrote; none is not an error */
     /* The first call of a process that will be walled in: starts the driver, with all that opening an executor on the

@@ -35,6 +35,12 @@ static void add(nn_memory *to, const nn_memory *part, bool beside) {
     to->pages_bytes += part->pages_bytes;
     to->heap_bytes += part->heap_bytes;
     to->weights_bytes += part->weights_bytes;
+    to->expert_bytes += part->expert_bytes;
+    to->streamed_bytes += part->streamed_bytes;
+    to->expert_least += part->expert_least;
+    to->expert_most += part->expert_most;
+    to->expert_file += part->expert_file;
+    to->expert_token += part->expert_token;
     if (beside) to->beside_bytes += part->pages_bytes + part->heap_bytes + part->weights_bytes;
 }
 
@@ -60,6 +66,7 @@ static int open_part(pair_exec *x, const pair_place *p, int k, bool planned, err
     nn_memory       m = { 0 };
     int             rc;
     o.ops = x->ops[k];
+    if (k == PAIR_OTHER) o.expert_bytes = 0; /* its experts are there to stay */
     if (!has_ops(x, k)) return 0;
     if (planned)
         rc = p->backend[k]->measure(&m, &p->device[k], x->x.model, &o, e);
@@ -95,7 +102,10 @@ static int make(pair_exec **out, bool planned, const nn_device *d, const nn_mode
         return rc;
     }
     x->x.memory.heap_bytes += carried;
-    x->x.memory.mapped_bytes = mapped_bytes(x);
+    x->x.memory.mapped_bytes = mapped_bytes(x) - x->x.memory.streamed_bytes;
+    for (int k = 0; k < PAIR_SIDES && !x->x.streaming; k++) {
+        if (x->part[k]) x->x.streaming = x->part[k]->streaming;
+    }
     x->x.arithmetic = arithmetic_of(x);
     *out = x;
     return 0;
@@ -151,6 +161,7 @@ const nn_backend backend_pair = {
     .name = "pair",
     .can = NN_BATCH_EMBD | NN_BATCH_ROW_END | NN_BATCH_SEGMENT | NN_BATCH_ADAPTER | NN_BATCH_AXES | NN_BATCH_ROW_BEGIN |
            NN_BATCH_DEEP | NN_BATCH_STRICT,
+    .streams = true,
     .devices = pair_devices,
     .measure = pair_measure,
     .open = pair_open,
