@@ -265,7 +265,7 @@ int reader_describe(const reader *r, const reader_job *j, err *e) {
     return err_set_errno(e, "cannot read %s at byte %llu", path, at);
 }
 
-uint64_t reader_bytes(const reader *r) { return atomic_load_explicit(&r->bytes, memory_order_relaxed); }
+const atomic_uint_least64_t *reader_bytes(const reader *r) { return &r->bytes; }
 
 bool reader_is_direct(const reader *r) {
     for (int i = 0; i < r->n_files; i++) {

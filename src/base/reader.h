@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/file.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -70,7 +71,7 @@ void reader_drop(reader *r, reader_job *j);
 /* The sentence about a job that failed. */
 int reader_describe(const reader *r, const reader_job *j, err *e);
 
-uint64_t reader_bytes(const reader *r);     /* read so far; any thread may ask */
-bool     reader_is_direct(const reader *r); /* all files are read past the page cache */
+const atomic_uint_least64_t *reader_bytes(const reader *r);     /* read so far; any thread may look */
+bool                         reader_is_direct(const reader *r); /* all files are read past the page cache */
 
 #endif

@@ -43,6 +43,8 @@
 #include "nn/model.h"
 #include "params/sampling.h"
 
+#include <stdatomic.h>
+
 typedef struct nn_exec    nn_exec;
 typedef struct nn_backend nn_backend;
 
@@ -111,6 +113,16 @@ static inline void nn_exec_kv_types(const nn_exec_options *o, const nn_model *m,
     nn_kv_types_of_layer(&t, m, layer, k, v);
 }
 
+/* Experts that a router chooses, where the CPU computes them. Measuring fills it whether they are streamed or not. */
+typedef struct nn_expert_memory {
+    size_t bytes;    /* room for streamed ones; 0: none are streamed */
+    size_t streamed; /* of the file: what is read into that room, and not where it is mapped */
+    size_t least,
+        most; /* what that room may be: the least that works, and enough for all; 0: they cannot be streamed */
+    size_t file, token;  /* what all of them take of the file, and those that one token uses */
+    int    slots, count; /* how many there is room for, and how many there are */
+} nn_expert_memory;
+
 /* What an executor takes of its device's memory. */
 typedef struct nn_memory {
     size_t page_bytes[NN_MAX_GROUPS]; /* one page; its bytes are opaque outside the backend */
@@ -122,12 +134,7 @@ typedef struct nn_memory {
     size_t beside_bytes; /* of pages, heap and weights: what does not lie in the machine's own memory */
     size_t mapped_bytes; /* and the weights that are read where the file is mapped */
 
-    size_t expert_bytes;   /* room for streamed experts, beside heap_bytes; 0: none are streamed */
-    size_t streamed_bytes; /* of weights in the file that are not read where it is mapped, but into that room */
-    /* What that room may be, where measure says so: the least, and enough for all experts; 0: none can be streamed. And
-     * what the experts take of the file. */
-    size_t expert_least, expert_most, expert_file;
-    size_t expert_token; /* bytes of the experts that one token uses */
+    nn_expert_memory experts; /* beside heap_bytes */
 } nn_memory;
 
 /* What streaming does. Counters rise; written by the thread that runs steps. */
@@ -151,7 +158,9 @@ struct nn_exec {
     uint64_t          arithmetic;  /* executors of one backend with the same number compute the same bits */
     bool              ahead;       /* guesses tokens, and takes batches that begin with them */
     const nn_streaming *streaming; /* NULL: no experts are streamed */
-    double              idle_s; /* by the device's clock: how long it had nothing to do between the step that was waited
+    /* How many bytes of them were read, also while a step is under way: any thread may look. NULL: as above. */
+    const atomic_uint_least64_t *bytes_read;
+    double idle_s; /* by the device's clock: how long it had nothing to do between the step that was waited
                                      for last and the one before; -1: not known */
 };
 

@@ -60,18 +60,21 @@ static int find_experts(cpu_exec *x, err *e) {
         all = x->layout;
         if (rc == 0) rc = store_layout_divide(&x->layout, o->expert_bytes, e);
         if (rc < 0) return rc;
-        base->memory.expert_bytes = x->layout.slots_bytes;
-        base->memory.streamed_bytes = all.file_bytes;
+        base->memory.experts = (nn_expert_memory){ .bytes = x->layout.slots_bytes,
+                                                   .streamed = all.file_bytes,
+                                                   .slots = x->layout.n_slots };
     } else {
         arena_init(&mem, 0);
         rc = store_layout_find(&all, base->model, o, false, &mem, NULL);
         arena_deinit(&mem);
         if (rc < 0) return 0;
     }
-    base->memory.expert_least = all.least_bytes;
-    base->memory.expert_most = all.all_bytes;
-    base->memory.expert_file = all.file_bytes;
-    base->memory.expert_token = all.token_bytes;
+    base->memory.heap_bytes += o->expert_bytes ? all.kept_bytes : 0;
+    base->memory.experts.least = all.least_bytes;
+    base->memory.experts.most = all.all_bytes;
+    base->memory.experts.file = all.file_bytes;
+    base->memory.experts.token = all.token_bytes;
+    base->memory.experts.count = all.n_experts;
     return 0;
 }
 
@@ -88,7 +91,10 @@ static int make(cpu_exec **out, bool planned, const nn_device *d, const nn_model
     if ((rc = find_experts(x, e)) < 0 || (rc = cpu_lower(x, e)) < 0) goto fail;
     if (!planned && (rc = pool_open(&x->pool, x->n_threads, o->pin, e)) < 0) goto fail;
     if (!planned && o->expert_bytes && (rc = store_open(&x->store, &x->layout, m, o->reader, e)) < 0) goto fail;
-    if (x->store) x->base.x.streaming = store_streaming(x->store);
+    if (x->store) {
+        x->base.x.streaming = store_streaming(x->store);
+        x->base.x.bytes_read = store_bytes_read(x->store);
+    }
     *out = x;
     return 0;
 fail:

@@ -203,7 +203,9 @@ tensor_mat store_mat_of(const store *s, int i, int which) {
 
 nn_streaming *store_streaming(store *s) { return &s->streaming; }
 
+const atomic_uint_least64_t *store_bytes_read(const store *s) { return reader_bytes(s->reader); }
+
 void store_count(store *s) {
-    s->streaming.bytes = reader_bytes(s->reader);
+    s->streaming.bytes = atomic_load_explicit(reader_bytes(s->reader), memory_order_relaxed);
     s->streaming.wait_s = (double)s->wait_ns * 1e-9;
 }

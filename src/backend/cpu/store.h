@@ -88,4 +88,6 @@ tensor_mat store_mat_of(const store *s, int slot, int which);
 nn_streaming *store_streaming(store *s); /* brought up to date by store_count */
 void          store_count(store *s);
 
+const atomic_uint_least64_t *store_bytes_read(const store *s);
+
 #endif

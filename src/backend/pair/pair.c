@@ -35,12 +35,6 @@ static void add(nn_memory *to, const nn_memory *part, bool beside) {
     to->pages_bytes += part->pages_bytes;
     to->heap_bytes += part->heap_bytes;
     to->weights_bytes += part->weights_bytes;
-    to->expert_bytes += part->expert_bytes;
-    to->streamed_bytes += part->streamed_bytes;
-    to->expert_least += part->expert_least;
-    to->expert_most += part->expert_most;
-    to->expert_file += part->expert_file;
-    to->expert_token += part->expert_token;
     if (beside) to->beside_bytes += part->pages_bytes + part->heap_bytes + part->weights_bytes;
 }
 
@@ -72,6 +66,7 @@ static int open_part(pair_exec *x, const pair_place *p, int k, bool planned, err
         rc = p->backend[k]->measure(&m, &p->device[k], x->x.model, &o, e);
     else if ((rc = p->backend[k]->open(&x->part[k], &p->device[k], x->x.model, &o, e)) == 0)
         m = x->part[k]->memory;
+    if (rc == 0 && k == PAIR_CPU) x->x.memory.experts = m.experts;
     if (rc == 0) add(&x->x.memory, &m, k == PAIR_OTHER && p->device[k].kind == NN_DEVICE_GPU);
     return rc;
 }
@@ -102,9 +97,10 @@ static int make(pair_exec **out, bool planned, const nn_device *d, const nn_mode
         return rc;
     }
     x->x.memory.heap_bytes += carried;
-    x->x.memory.mapped_bytes = mapped_bytes(x) - x->x.memory.streamed_bytes;
-    for (int k = 0; k < PAIR_SIDES && !x->x.streaming; k++) {
-        if (x->part[k]) x->x.streaming = x->part[k]->streaming;
+    x->x.memory.mapped_bytes = mapped_bytes(x) - x->x.memory.experts.streamed;
+    if (x->part[PAIR_CPU]) {
+        x->x.streaming = x->part[PAIR_CPU]->streaming;
+        x->x.bytes_read = x->part[PAIR_CPU]->bytes_read;
     }
     x->x.arithmetic = arithmetic_of(x);
     *out = x;

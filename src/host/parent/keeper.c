@@ -92,6 +92,8 @@ static void start(host *h, model *m) {
                         .ctx = m };
     o.open.runtime.path = m->info.path;
     if (m->settings) o.open.runtime.settings = *m->settings;
+    uint64_t budget = device_memory_on(&h->options.budget, NEED_CPU);
+    o.open.runtime.engine.memory_room = budget == HOST_NO_LIMIT ? 0 : budget;
     o.open.runtime.spare_bytes = machine_memory_available(NULL); /* moved weights count as mapped ones do: once */
     const char **paths = NULL;
     o.open.runtime.n_adapter_paths = model_paths(h, m, &paths);

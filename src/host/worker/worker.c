@@ -306,6 +306,7 @@ static void pong(worker *w, uint64_t id) {
     if (atomic_load(&w->state) == READY) {
         runtime_stat(w->runtime, &p.stats);
         p.stamp += p.stats.engine.steps + p.stats.engine.tokens_evaluated + p.stats.requests;
+        p.stamp += p.stats.engine.experts.bytes; /* a step that reads from a slow disk is not one that hangs */
     }
     pthread_mutex_lock(&w->lock);
     (void)wire_put_pong(&w->out, id, &p, NULL);
@@ -374,6 +375,8 @@ static void keep_place(worker *w, const need *n) {
     snprintf(w->device, sizeof w->device, "%s", n->device);
     o->device = w->device;
     o->cache_room = n->cache_room;
+    o->expert_bytes = n->experts.bytes;
+    o->experts_auto = o->experts_auto && w->may_leave; /* elsewhere it is chosen anew */
     /* Weights that were copied to a device are not worth moving in the machine's memory, too. */
     if (strcmp(n->device, NEED_CPU) != 0) w->open.runtime.spare_bytes = 0;
 }
@@ -389,7 +392,7 @@ static int measure(worker *w, err *e) {
     if (rc == 0) rc = need_check_device(&n, w->open.runtime.path, &o, e);
     if (rc < 0) return rc;
     keep_place(w, &n);
-    if (w->open.runtime.spare_bytes / 2 > n.weights_bytes) { /* they will move, piece by piece */
+    if (!n.experts.bytes && w->open.runtime.spare_bytes / 2 > n.weights_bytes) { /* they will move, piece by piece */
         n.other_bytes += MOVING_BYTES;
         (void)device_memory_add(&n.bytes, NEED_CPU, MOVING_BYTES);
     }

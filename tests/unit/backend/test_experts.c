@@ -104,11 +104,11 @@ static float *run_once(const nn_model *m, const way *w, size_t *n, nn_streaming 
 }
 
 /* The bytes that streaming may take; false: the model's experts cannot be streamed, e says why. */
-static bool sizes(const nn_model *m, nn_memory *out, err *e) {
+static bool sizes(const nn_model *m, nn_expert_memory *out, err *e) {
     simple s;
     int    rc = open_way(&s, m, &(way){ .experts = SIZE_MAX, .threads = 1 }, e);
     if (rc < 0) return false;
-    *out = s.exec->memory;
+    *out = s.exec->memory.experts;
     simple_close(&s);
     return true;
 }
@@ -117,16 +117,16 @@ static bool sizes(const nn_model *m, nn_memory *out, err *e) {
 
 /* which: bits of the ways below. */
 static void check_model(const char *name, const char *form, const nn_model *m, unsigned which) {
-    nn_memory size = { 0 };
-    err       e = { 0 };
+    nn_expert_memory size = { 0 };
+    err              e = { 0 };
     if (!sizes(m, &size, &e)) fail_msg("%s (%s): %s", name, form, e.msg);
-    assert_true(size.expert_least > 0 && size.expert_least <= size.expert_most && size.expert_file > 0);
-    size_t between = size.expert_least + (size.expert_most - size.expert_least) / 3;
-    way    ways[N_WAYS] = { { .experts = size.expert_least, .chunk = PROMPT, .threads = 1 },
-                            { .experts = size.expert_least, .chunk = 5, .threads = 3 },
+    assert_true(size.least > 0 && size.least <= size.most && size.file > 0);
+    size_t between = size.least + (size.most - size.least) / 3;
+    way    ways[N_WAYS] = { { .experts = size.least, .chunk = PROMPT, .threads = 1 },
+                            { .experts = size.least, .chunk = 5, .threads = 3 },
                             { .experts = between, .chunk = PROMPT, .threads = 2 },
                             { .experts = between, .chunk = 1, .threads = 1 },
-                            { .experts = size.expert_most, .chunk = 7, .threads = 2 },
+                            { .experts = size.most, .chunk = 7, .threads = 2 },
                             { .experts = between, .chunk = 7, .threads = 1, .device = "cpu/experts:0" } };
     size_t n, k;
     float *one = run_once(m, &(way){ .chunk = PROMPT, .threads = 1 }, &n, NULL);
@@ -139,12 +139,12 @@ static void check_model(const char *name, const char *form, const nn_model *m, u
             fail_msg("%s (%s): other bits with %zu bytes for experts in chunks of %d on %d threads", name, form,
                      ways[i].experts, ways[i].chunk, ways[i].threads);
         assert_true(seen.misses > 0 && seen.slots > 0 && seen.bytes > 0);
-        if (ways[i].experts == size.expert_most) assert_true(seen.misses <= (uint64_t)seen.experts && !seen.evicted);
+        if (ways[i].experts == size.most) assert_true(seen.misses <= (uint64_t)seen.experts && !seen.evicted);
         free(two);
     }
     free(one);
     print_message("  %-22s %-8s %d layers with experts, %.0f KiB of them, least %.0f KiB\n", name, form,
-                  nn_mixtures(m->tape), (double)size.expert_file / 1024, (double)size.expert_least / 1024);
+                  nn_mixtures(m->tape), (double)size.file / 1024, (double)size.least / 1024);
 }
 
 static char names[MAX_MODELS][64];
@@ -186,9 +186,9 @@ static void test_every_mixture(void **state) {
     int n = 0, turned = 0;
     (void)state;
     for (int i = 0; i < n_names; i++) {
-        opened    o = golden_at(names[i]);
-        nn_memory size;
-        err       e = { 0 };
+        opened           o = golden_at(names[i]);
+        nn_expert_memory size;
+        err              e = { 0 };
         if (nn_mixtures(o.model->tape) && is_turned(names[i])) {
             assert_false(sizes(o.model, &size, &e));
             assert_int_equal(e.code, ERR_UNSUPPORTED);
@@ -292,22 +292,19 @@ static opened synthetic(const char *dir, char path[600]) {
 }
 
 static void test_torn_and_late_reads(void **state) {
-    char     *dir = test_temp_dir(), path[600];
-    opened    o = synthetic(dir, path);
-    nn_memory size = { 0 };
-    err       e = { 0 };
-    size_t    n, k;
+    char            *dir = test_temp_dir(), path[600];
+    opened           o = synthetic(dir, path);
+    nn_expert_memory size = { 0 };
+    err              e = { 0 };
+    size_t           n, k;
     (void)state;
     assert_true(sizes(o.model, &size, &e));
     float *one = run_once(o.model, &(way){ .chunk = 9, .threads = 1 }, &n, NULL);
     for (int i = 0; i < 6; i++) {
         trouble     t = { .torn = i & 1, .late = i >= 2 };
         reader_hook hook = { read_badly, &t };
-        way         w = { .experts = i % 2 ? size.expert_least : size.expert_most / 2,
-                          .chunk = 9,
-                          .threads = 1 + i % 3,
-                          .reader = &hook };
-        float      *two = run_once(o.model, &w, &k, NULL);
+        way    w = { .experts = i % 2 ? size.least : size.most / 2, .chunk = 9, .threads = 1 + i % 3, .reader = &hook };
+        float *two = run_once(o.model, &w, &k, NULL);
         assert_int_equal(n, k);
         assert_memory_equal(one, two, n * sizeof *one);
         free(two);
@@ -322,7 +319,7 @@ static void test_failed_reads(void **state) {
     static const int codes[] = { EIO, -1, ENOMEM };
     char            *dir = test_temp_dir(), path[600];
     opened           o = synthetic(dir, path);
-    nn_memory        size = { 0 };
+    nn_expert_memory size = { 0 };
     err              e = { 0 };
     size_t           n;
     (void)state;
@@ -335,9 +332,7 @@ static void test_failed_reads(void **state) {
         simple      s;
         bool        failed = false;
         for (int i = 0; i < PROMPT; i++) ids[i] = (int32_t)(i * 37 + 5) % 300;
-        way w = { .experts = at % 2 ? size.expert_least : size.expert_most / 2,
-                  .threads = 1 + at % 3,
-                  .reader = &hook };
+        way w = { .experts = at % 2 ? size.least : size.most / 2, .threads = 1 + at % 3, .reader = &hook };
         if (open_way(&s, o.model, &w, &e) < 0) fail_msg("%s", e.msg);
         for (int step = 0; step < 3 && !failed; step++) {
             simple_reset(&s, 0);
@@ -361,20 +356,20 @@ static void test_failed_reads(void **state) {
 }
 
 static void test_refusals(void **state) {
-    char     *dir = test_temp_dir(), path[600], other[700];
-    opened    o = synthetic(dir, path);
-    nn_memory size = { 0 };
-    err       e = { 0 };
-    simple    s;
+    char            *dir = test_temp_dir(), path[600], other[700];
+    opened           o = synthetic(dir, path);
+    nn_expert_memory size = { 0 };
+    err              e = { 0 };
+    simple           s;
     (void)state;
     assert_true(sizes(o.model, &size, &e));
-    assert_int_equal(open_way(&s, o.model, &(way){ .experts = size.expert_least - 1, .threads = 1 }, &e), ERR_LIMIT);
+    assert_int_equal(open_way(&s, o.model, &(way){ .experts = size.least - 1, .threads = 1 }, &e), ERR_LIMIT);
     assert_non_null(strstr(e.msg, "at least"));
     snprintf(other, sizeof other, "%s.moved", path);
     assert_int_equal(rename(path, other), 0);
-    assert_int_equal(open_way(&s, o.model, &(way){ .experts = size.expert_least, .threads = 1 }, &e), ERR_IO);
+    assert_int_equal(open_way(&s, o.model, &(way){ .experts = size.least, .threads = 1 }, &e), ERR_IO);
     opened again = synthetic(dir, path);
-    assert_int_equal(open_way(&s, o.model, &(way){ .experts = size.expert_least, .threads = 1 }, &e), ERR_IO);
+    assert_int_equal(open_way(&s, o.model, &(way){ .experts = size.least, .threads = 1 }, &e), ERR_IO);
     assert_non_null(strstr(e.msg, "was replaced"));
     model_close(&again);
     model_close(&o);
@@ -387,17 +382,17 @@ static void test_refusals(void **state) {
 
 /* A token's experts are still there at the next token when every layer has its share. */
 static void test_counts(void **state) {
-    char        *dir = test_temp_dir(), path[600];
-    opened       o = synthetic(dir, path);
-    nn_memory    size = { 0 };
-    err          e = { 0 };
-    simple       s;
-    nn_streaming before;
-    int32_t      id = 5;
+    char            *dir = test_temp_dir(), path[600];
+    opened           o = synthetic(dir, path);
+    nn_expert_memory size = { 0 };
+    err              e = { 0 };
+    simple           s;
+    nn_streaming     before;
+    int32_t          id = 5;
     (void)state;
     assert_true(sizes(o.model, &size, &e));
-    assert_int_equal(open_way(&s, o.model, &(way){ .experts = size.expert_most / 2, .threads = 1 }, &e), 0);
-    assert_int_equal(s.exec->memory.expert_bytes, size.expert_most / 2);
+    assert_int_equal(open_way(&s, o.model, &(way){ .experts = size.most / 2, .threads = 1 }, &e), 0);
+    assert_int_equal(s.exec->memory.experts.bytes, size.most / 2);
     assert_int_equal(simple_step(&s, &(simple_feed){ .ids = &id, .n = 1 }, 1, &e), 0);
     before = *s.exec->streaming;
     assert_int_equal(before.hits, 0);

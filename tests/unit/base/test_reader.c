@@ -99,7 +99,7 @@ static void test_bytes(void **state) {
                 assert_memory_equal(jobs[i].to + x[i][k].to, w.bytes + x[i][k].at, x[i][k].least);
             free(jobs[i].to);
         }
-        assert_true(reader_bytes(w.r) > (uint64_t)JOBS * READER_PIECE);
+        assert_true(atomic_load(reader_bytes(w.r)) > (uint64_t)JOBS * READER_PIECE);
         world_close(&w);
     }
 }
