@@ -4,9 +4,10 @@
  *
  * Behind the routing the rows are sorted by expert, those that are in memory in front (cpu_group). Then the workers go
  * through the mixture's items in waves. Before each, worker 0 gives back the slots of the wave that is over, asks for
- * further experts as long as there are slots, waits for the first group that is not computed yet, and takes the ones
- * behind it that have arrived as well. So what is there is computed while the rest is read, a prompt that uses more
- * experts than there are slots goes through them in turn, and nothing is read twice in a step.
+ * further experts as long as there are slots, and takes the groups that are there, in their order; where not even the
+ * first is there, it waits until half of those that it asked for are. So what is there is computed while the rest is
+ * read, in few waves, of which the last is short; a prompt that uses more experts than there are slots goes through them
+ * in turn, and nothing is read twice in a step.
  *
  * A row belongs to one expert and has its own sum, in the order of rank: which wave it is in changes no bit.
  *
@@ -57,12 +58,16 @@ static void next_wave(cpu_exec *x, int mixture) {
         w->slots[w->asked] = store_take(x->store, mixture, x->expert[w->asked]);
         if (w->slots[w->asked] < 0) break;
     }
-    if (w->first < x->n_groups) x->failed = store_wait(x->store, w->slots[w->first], &x->error);
+    int half = w->first + (w->asked - w->first + 1) / 2;
+    if (w->first < w->asked && store_is_ready(x->store, w->slots[w->first]))
+        half = w->first; /* what is there, at once */
+    for (w->end = w->first; w->end < half && x->failed == 0; w->end++)
+        x->failed = store_wait(x->store, w->slots[w->end], &x->error);
     if (w->first == x->n_groups || x->failed < 0) {
         end_waves(x);
         return;
     }
-    for (w->end = w->first + 1; w->end < w->asked && store_is_ready(x->store, w->slots[w->end]);) w->end++;
+    while (w->end < w->asked && store_is_ready(x->store, w->slots[w->end])) w->end++;
     w->held_end = w->end;
 }
 
