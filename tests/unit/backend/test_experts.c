@@ -258,6 +258,83 @@ static void test_block_types(void **state) {
     test_temp_dir_remove(dir);
 }
 
+/* Low-rank factors of experts are added behind each wave, or behind all of them. */
+static void test_adapters(void **state) {
+    opened           o = golden_at("qwen3_moe");
+    nn_adapter      *a;
+    nn_adapter_set  *set;
+    nn_expert_memory size = { 0 };
+    err              e = { 0 };
+    char             path[700];
+    float           *one = NULL;
+    (void)state;
+    snprintf(path, sizeof path, "%s/tests/golden/adapters/qwen3_moe_params", HEARTH_SOURCE_DIR);
+    assert_true(sizes(o.model, &size, &e));
+    if (nn_adapter_open(&a, o.model, path, LOWRANK_F32, &e) < 0) fail_msg("%s", e.msg);
+    assert_int_equal(nn_adapter_set_open(&set, o.model, &(nn_adapter_use){ a, 1 }, 1, &e), 0);
+    const size_t experts[] = { 0, size.least, size.least + (size.most - size.least) / 3, size.most };
+    for (int i = 0; i < 4; i++) {
+        simple  s;
+        int32_t ids[2][PROMPT];
+        way     w = { .experts = experts[i], .threads = 1 + i % 2 };
+        if (open_way(&s, o.model, &w, &e) < 0) fail_msg("%s", e.msg);
+        assert_int_equal(s.exec->backend->adapt(s.exec, 1, set, &e), 0);
+        for (int k = 0; k < PROMPT; k++) {
+            ids[0][k] = (int32_t)((k * 37 + 5) % o.model->dims->n_vocab);
+            ids[1][k] = (int32_t)((k * 11 + 3) % o.model->dims->n_vocab);
+        }
+        simple_feed feeds[2] = { { .seq = 0, .ids = ids[0], .n = PROMPT, .all = true, .set = 1 },
+                                 { .seq = 1, .ids = ids[1], .n = PROMPT, .all = true } };
+        size_t      bytes = 2 * PROMPT * (size_t)nn_exec_width(s.exec, NN_FETCH_LOGITS) * sizeof *one;
+        if (simple_step(&s, feeds, 2, &e) < 0) fail_msg("%s", e.msg);
+        const float *rows = simple_fetch(&s, NN_FETCH_LOGITS, &e);
+        if (i == 0)
+            one = memcpy(malloc(bytes), rows, bytes);
+        else
+            assert_memory_equal(one, rows, bytes);
+        simple_close(&s);
+    }
+    free(one);
+    nn_adapter_set_free(set);
+    nn_adapter_free(a);
+    model_close(&o);
+}
+
+/* What a product was shown: sums per matrix and expert (importance of columns). */
+static void add_up(void *ctx, const nn_mat *w, int expert, const float *row) {
+    double *sum = ctx;
+    for (int64_t i = 0; i < w->cols; i++) sum[expert] += (double)row[i] * (double)row[i];
+}
+
+static void test_observed(void **state) {
+    opened           o = golden_at("qwen3_moe");
+    nn_expert_memory size = { 0 };
+    double           seen[3][256] = { { 0 } };
+    int32_t          ids[PROMPT];
+    err              e = { 0 };
+    (void)state;
+    for (int k = 0; k < PROMPT; k++) ids[k] = (int32_t)((k * 37 + 5) % o.model->dims->n_vocab);
+    assert_true(sizes(o.model, &size, &e));
+    for (int i = 0; i < 3; i++) {
+        simple         s;
+        simple_options options = { .max_len = PROMPT,
+                                   .n_threads = 1 + i,
+                                   .cpu = cpu_detect(),
+                                   .observe = add_up,
+                                   .observe_ctx = seen[i],
+                                   .expert_bytes = i == 0   ? 0
+                                                   : i == 1 ? size.least
+                                                            : size.most };
+        assert_int_equal(simple_open(&s, "cpu", o.model, &options, &e), 0);
+        assert_int_equal(simple_step(&s, &(simple_feed){ .ids = ids, .n = PROMPT }, 1, &e), 0);
+        simple_close(&s);
+    }
+    assert_true(seen[0][1] > 0);
+    for (int k = 1; k < 256; k++) /* the first also counts plain products, whose order among experts is another */
+        assert_true(seen[0][k] == seen[1][k] && seen[0][k] == seen[2][k]);
+    model_close(&o);
+}
+
 /* --- reading ----------------------------------------------------------------------------------------------------------- */
 
 /* How reads go wrong. */
@@ -411,7 +488,8 @@ static void test_counts(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_mixture), cmocka_unit_test(test_gguf),
-        cmocka_unit_test(test_block_types),   cmocka_unit_test(test_torn_and_late_reads),
+        cmocka_unit_test(test_block_types),   cmocka_unit_test(test_adapters),
+        cmocka_unit_test(test_observed),      cmocka_unit_test(test_torn_and_late_reads),
         cmocka_unit_test(test_failed_reads),  cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_counts),
     };
