@@ -82,6 +82,8 @@ static int calibrate(info *x, err *e) {
     double          prompt[REPS], generation[REPS];
     double          load = 0;
     o.engine.max_seqs = 1;
+    o.engine.expert_bytes = x->n.experts.bytes;
+    o.engine.experts_auto = false;
     if (getloadavg(&load, 1) == 1 && load > 0.7 * pool_default_threads())
         log_warn("info", "other programs are busy (load %.1f), so the measured speeds will be too low", load);
     int rc = runtime_open(&r, &o, e);
@@ -144,6 +146,8 @@ static int look(info *x, int n_sequences, err *e) {
         x->fitting_context = need_fitting_context(&x->n, x->file, &x->engine, n_sequences, x->available);
     engine_options there = x->engine;
     there.device = x->n.device;
+    there.expert_bytes = x->n.experts.bytes;
+    there.experts_auto = false;
     cache_choices_find(&x->choices, x->file, &there, x->n.device_limit ? x->n.device_limit : x->available);
     calibration_model_key(x->model_key, x->file);
     calibration_machine_key(x->machine, x->gpu);

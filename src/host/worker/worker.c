@@ -28,6 +28,7 @@ enum {
     DEFAULT_QUEUE = 64 << 20,
     MAX_CALLS = 1024,
     MOVING_BYTES = 16 << 20, /* a piece of file_map_settle */
+    STREAMING_FILES = 1024,  /* two descriptors for each file of a model whose experts are streamed */
     SEND_BYTES = 64 << 10,   /* what the engine's thread sends itself */
     STOP_SECONDS = 60,       /* for ending well */
 };
@@ -629,16 +630,19 @@ static int build_walls(worker *w, err *e) {
     for (size_t i = 0; i < n_more; i++) {
         if (access(w->open.runtime.adapter_paths[i], F_OK) == 0) readable[n++] = w->open.runtime.adapter_paths[i];
     }
-    bool            gpu = has_gpu(w->open.runtime.engine.device);
-    sandbox_options o = { .gpu = gpu,
-                          .before_filter = gpu ? prepare_device : NULL,
-                          .ctx = w,
-                          .readable = readable,
-                          .n_readable = n,
-                          .writable = &cache,
-                          .n_writable = cache ? 1 : 0,
-                          .missing = SANDBOX_WARN };
-    int             rc = sandbox_enter(&o, e);
+    bool                  gpu = has_gpu(w->open.runtime.engine.device);
+    const engine_options *wished = &w->open.runtime.engine;
+    bool                  may_stream = wished->experts_auto || wished->expert_bytes;
+    sandbox_options       o = { .gpu = gpu,
+                                .before_filter = gpu ? prepare_device : NULL,
+                                .ctx = w,
+                                .readable = readable,
+                                .n_readable = n,
+                                .writable = &cache,
+                                .n_writable = cache ? 1 : 0,
+                                .max_files = may_stream ? STREAMING_FILES : 0,
+                                .missing = SANDBOX_WARN };
+    int                   rc = sandbox_enter(&o, e);
     free(head);
     return rc;
 }

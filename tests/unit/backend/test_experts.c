@@ -221,6 +221,33 @@ static void test_gguf(void **state) {
     test_temp_dir_remove(dir);
 }
 
+/* Packed as MLX does it: words, scales and biases in tensors of their own, the experts of a layer in one. */
+static void test_mlx(void **state) {
+    static const char *const recipes[] = { "4bit", "8bit", "mxfp4" };
+    char                    *dir = test_temp_dir(), path[600];
+    pool                    *p;
+    err                      e = { 0 };
+    (void)state;
+    assert_int_equal(pool_open(&p, 1, false, &e), 0);
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
+        opened         o = golden_at("qwen3_moe");
+        to_dir_options d = { .mlx = true, .type = -1 };
+        plan_result    result;
+        size_t         n;
+        snprintf(path, sizeof path, "%s/%s", dir, recipes[i]);
+        d.write.path = path;
+        assert_int_equal(mlx_recipe_read(&d.recipe, recipes[i], 0, &e), 0);
+        if (convert_to_dir(o.model, &d, p, &result, &n, &e) < 0) fail_msg("%s", e.msg);
+        model_close(&o);
+        o = model_at(path);
+        assert_int_equal(model_file_format(o.file), MODEL_MLX);
+        check_model("qwen3_moe", recipes[i], o.model, ALL);
+        model_close(&o);
+    }
+    pool_free(p);
+    test_temp_dir_remove(dir);
+}
+
 static void write_synthetic(const char *path, int type, int layers, int experts, int used) {
     const nn_config_set set[] = { { "block_count", layers, false },
                                   { "vocab_size", 300, false },
@@ -487,10 +514,15 @@ static void test_counts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_mixture), cmocka_unit_test(test_gguf),
-        cmocka_unit_test(test_block_types),   cmocka_unit_test(test_adapters),
-        cmocka_unit_test(test_observed),      cmocka_unit_test(test_torn_and_late_reads),
-        cmocka_unit_test(test_failed_reads),  cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_every_mixture),
+        cmocka_unit_test(test_gguf),
+        cmocka_unit_test(test_mlx),
+        cmocka_unit_test(test_block_types),
+        cmocka_unit_test(test_adapters),
+        cmocka_unit_test(test_observed),
+        cmocka_unit_test(test_torn_and_late_reads),
+        cmocka_unit_test(test_failed_reads),
+        cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_counts),
     };
     test_filter();
