@@ -266,10 +266,3 @@ int reader_describe(const reader *r, const reader_job *j, err *e) {
 }
 
 const atomic_uint_least64_t *reader_bytes(const reader *r) { return &r->bytes; }
-
-bool reader_is_direct(const reader *r) {
-    for (int i = 0; i < r->n_files; i++) {
-        if (!atomic_load(&r->files[i]->is_direct)) return false;
-    }
-    return true;
-}

@@ -71,7 +71,6 @@ void reader_drop(reader *r, reader_job *j);
 /* The sentence about a job that failed. */
 int reader_describe(const reader *r, const reader_job *j, err *e);
 
-const atomic_uint_least64_t *reader_bytes(const reader *r);     /* read so far; any thread may look */
-bool                         reader_is_direct(const reader *r); /* all files are read past the page cache */
+const atomic_uint_least64_t *reader_bytes(const reader *r); /* read so far; any thread may look */
 
 #endif

@@ -69,7 +69,7 @@ static int find_experts(cpu_exec *x, err *e) {
         arena_deinit(&mem);
         if (rc < 0) return 0;
     }
-    base->memory.heap_bytes += o->expert_bytes ? all.kept_bytes : 0;
+    base->memory.heap_bytes += o->expert_bytes ? all.table_bytes : 0;
     base->memory.experts.least = all.least_bytes;
     base->memory.experts.most = all.all_bytes;
     base->memory.experts.file = all.file_bytes;

@@ -53,7 +53,7 @@ typedef struct store_layout {
     size_t         token_bytes;              /* of those that one token uses */
     size_t         all_bytes;                /* slots for all of them */
     size_t         least_bytes, share_bytes; /* the least that works; from where on every layer has its share */
-    size_t         kept_bytes;               /* arrays that are copied */
+    size_t         table_bytes;              /* of heap: this, and arrays that are copied */
     bool           ring;
     int            n_slots;
     size_t         slots_bytes;

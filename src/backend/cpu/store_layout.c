@@ -58,7 +58,7 @@ typedef struct finding {
 } finding;
 
 static int keep_array(finding *f, const void **data, size_t bytes) {
-    f->out->kept_bytes += bytes;
+    f->out->table_bytes += bytes;
     if (!f->copy) return 0;
     void *copy = arena_alloc(f->mem, bytes);
     if (!copy) return err_set_nomem(f->e);
@@ -176,6 +176,7 @@ int store_layout_find(store_layout *out, const nn_model *m, const nn_exec_option
         if (x->n_ops == 0) continue;
         out->n_mixtures++;
         out->n_experts += x->n_expert;
+        out->table_bytes += (size_t)x->n_expert * (sizeof *x->experts + ARRAYS * sizeof(reader_extent));
         size_t used = (size_t)num_min(x->n_used, x->n_expert);
         out->token_bytes += (out->file_bytes - before) / (size_t)x->n_expert * used;
         out->all_bytes += (size_t)x->n_expert * x->slot_bytes;

@@ -15,6 +15,8 @@
  */
 #include "backend/cpu/cpu.h"
 
+#include <assert.h>
+
 static bool in_run(const cpu_exec *x, const cpu_item *it) { return it->op >= x->op0 && it->op < x->op1; }
 
 /* Whether the run has a product of these items; if not (op by op), no expert is needed. */
@@ -58,6 +60,7 @@ static void next_wave(cpu_exec *x, int mixture) {
         w->slots[w->asked] = store_take(x->store, mixture, x->expert[w->asked]);
         if (w->slots[w->asked] < 0) break;
     }
+    assert(w->asked > w->first || w->first == x->n_groups); /* what other waves used was given back */
     int half = w->first + (w->asked - w->first + 1) / 2;
     if (w->first < w->asked && store_is_ready(x->store, w->slots[w->first]))
         half = w->first; /* what is there, at once */

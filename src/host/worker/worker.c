@@ -389,6 +389,7 @@ static int measure(worker *w, err *e) {
     int            rc = w->walls;
     if (rc < 0) *e = w->no_walls;
     if (rc == 0) rc = fault_at_load(&w->fault, e);
+    if (o.experts_auto) o.expert_bytes = 0; /* chosen for another place */
     if (rc == 0) rc = need_of_settings(&n, w->open.runtime.path, &w->open.runtime.settings, &o, e);
     if (rc == 0) rc = need_check_device(&n, w->open.runtime.path, &o, e);
     if (rc < 0) return rc;
