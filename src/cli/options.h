@@ -23,7 +23,7 @@
     { "kv", CLI_STRING, "TYPE", "how keys and values are stored: f16 (default), q8_0, tq4 ..., auto", 0 },             \
         { "kv-k", CLI_STRING, "TYPE", "how keys are stored (-ctk)", 0 },                                               \
         { "kv-v", CLI_STRING, "TYPE", "how values are stored (-ctv)", 0 }, {                                           \
-        "kv-precise", CLI_INT, "N", "outer layers that keep at least q8_0 (2)", 0            \
+        "kv-precise", CLI_INT, "N", "outer layers that keep at least q8_0 (2)", 0                                      \
     }
 #define CLI_CTX_OPTION(LETTER)                                                                                         \
     { "ctx", CLI_INT, "N", "tokens in the context; 0: the model's own limit (0)", LETTER }

@@ -26,13 +26,14 @@ int model_map(model_file *m, const char *path, file_map *out, err *e) {
         m->maps = maps;
         m->maps_cap = cap;
     }
-    char *name = strdup(path);
-    if (!name) return err_set_nomem(e);
-    if ((rc = file_map_open(out, path, e)) < 0) {
-        free(name);
+    model_mapping *at = &m->maps[m->n_maps];
+    if (!(at->path = strdup(path))) return err_set_nomem(e);
+    if ((rc = file_map_open(&at->map, path, e)) < 0) {
+        free(at->path);
         return rc;
     }
-    m->maps[m->n_maps++] = (model_mapping){ *out, name };
+    *out = at->map;
+    m->n_maps++;
     m->bytes += out->bytes;
     if (out->bytes >= sizeof lfs - 1 && out->bytes < 4096 && memcmp(out->data, lfs, sizeof lfs - 1) == 0)
         return err_set(e, ERR_FORMAT, "%s is a Git LFS pointer, not the file itself; fetch it with 'git lfs pull'",

@@ -92,7 +92,7 @@ static int32_t expert_at(const float *chosen, int64_t row) {
 static void list_groups(cpu_exec *x, const cpu_item *it, int n_expert) {
     bool streams = x->store && it->mixture >= 0;
     x->n_groups = 0;
-    for (int pass = 0; pass <= streams; pass++) {
+    for (int pass = 0; pass < (streams ? 2 : 1); pass++) {
         for (int e = 0; e < n_expert; e++) {
             if (x->counts[e] && (!streams || store_has(x->store, it->mixture, e) == (pass == 0)))
                 x->expert[x->n_groups++] = e;

@@ -191,8 +191,8 @@ int store_layout_find(store_layout *out, const nn_model *m, const nn_exec_option
 
 /* One ring of slots that any expert fits into. */
 static void divide_ring(store_layout *l, size_t bytes) {
-    size_t largest = 0;
-    for (int i = 0; i < l->n_mixtures; i++) {
+    size_t largest = l->mixtures[0].slot_bytes;
+    for (int i = 1; i < l->n_mixtures; i++) {
         if (l->mixtures[i].slot_bytes > largest) largest = l->mixtures[i].slot_bytes;
     }
     l->ring = true;
