@@ -9,7 +9,7 @@ int local_init(local_exec *l, const nn_backend *backend, const nn_device *d, con
     int rc;
     arena_init(&l->mem, 0);
     if ((rc = nn_exec_init(&l->x, backend, d, m, o, &l->mem, e)) < 0) return rc;
-    if ((rc = nn_plan_arena(&l->plan, m->tape, &o->limits, &l->mem, e)) < 0) return rc;
+    if ((rc = nn_plan_arena(&l->plan, m->tape, &o->limits, o->expert_bytes > 0, &l->mem, e)) < 0) return rc;
     l->x.memory.heap_bytes = l->plan.bytes;
     if (l->planned) return 0;
     l->arena = aligned_alloc(64, l->plan.bytes ? l->plan.bytes : 64);

@@ -58,7 +58,7 @@ int file_map_open(file_map *out, const char *path, err *e) {
         if (!p)
             rc = err_set_errno(e, "cannot map %s", path);
         else
-            *out = (file_map){ p, (size_t)st.st_size };
+            *out = (file_map){ p, (size_t)st.st_size, st.st_dev, st.st_ino };
     }
     close(fd);
     return rc;

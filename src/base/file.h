@@ -19,6 +19,7 @@
 typedef struct file_map {
     const uint8_t *data; /* NULL for an empty file */
     size_t         bytes;
+    uint64_t       device, inode; /* which file it is, whatever has its name later */
 } file_map;
 
 /* Maps a regular file read-only. Directories, devices and pipes are refused. */

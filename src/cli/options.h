@@ -13,6 +13,8 @@
     { "device", CLI_STRING, "ID", "cpu, cuda:0 ...; auto: a GPU, else the CPU (auto)", 0 }
 #define CLI_GPU_LAYERS_OPTION                                                                                          \
     { "gpu-layers", CLI_STRING, "N", "layers on the GPU; experts:N: its experts (auto)", 0 }
+#define CLI_EXPERTS_OPTION                                                                                             \
+    { "experts", CLI_STRING, "SIZE", "memory for experts, others stay on disk (auto)", 0 }
 /* Commands name the option differently; what it takes is the same. */
 #define CLI_KV_OPTION(NAME)                                                                                            \
     { NAME, CLI_STRING, "TYPE", "how keys and values are stored: f16 (default), q8_0, q4_0, tq4, ...", 0 }
@@ -21,7 +23,7 @@
     { "kv", CLI_STRING, "TYPE", "how keys and values are stored: f16 (default), q8_0, tq4 ..., auto", 0 },             \
         { "kv-k", CLI_STRING, "TYPE", "how keys are stored (-ctk)", 0 },                                               \
         { "kv-v", CLI_STRING, "TYPE", "how values are stored (-ctv)", 0 }, {                                           \
-        "kv-precise", CLI_INT, "N", "first and last layers that keep q8_0 where the type is smaller (2)", 0            \
+        "kv-precise", CLI_INT, "N", "outer layers that keep at least q8_0 (2)", 0                                      \
     }
 #define CLI_CTX_OPTION(LETTER)                                                                                         \
     { "ctx", CLI_INT, "N", "tokens in the context; 0: the model's own limit (0)", LETTER }

@@ -3,8 +3,10 @@
 
 #include "backend/parts.h"
 #include "base/file.h"
+#include "base/machine.h"
 #include "cli/models/catalogue.h"
 #include "cli/models/models.h"
+#include "config/parse.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -249,6 +251,21 @@ static int device_of(settings *s, const char **out, err *e) {
     return err_set(e, ERR_ARG, "gpu_layers: '%.40s' is neither auto nor a number of layers nor experts:N", layers);
 }
 
+static int experts_of(const settings *s, engine_options *out, err *e) {
+    const char *text = config_text(&s->server, "scheduler.experts");
+    double      bytes = 0;
+    out->experts_auto = strcmp(text, "auto") == 0;
+    out->expert_bytes = 0;
+    const config_value *limit = config_get(&s->server, "models.mem_limit");
+    out->memory_room = machine_memory_available(NULL) / 10 * 8; /* as a server does where nobody says */
+    if (limit->origin) out->memory_room = limit->integer < 0 ? 0 : (uint64_t)limit->integer;
+    if (out->experts_auto || strcmp(text, "resident") == 0) return 0;
+    if (!config_parse_bytes(text, &bytes) || bytes < 1 || bytes > 1e15)
+        return err_set(e, ERR_ARG, "experts: '%.40s' is neither auto nor resident nor a size such as 8GiB", text);
+    out->expert_bytes = (size_t)bytes;
+    return 0;
+}
+
 int settings_engine(settings *s, runtime_options *out, err *e) {
     const config_values *v = &s->server;
     engine_options      *g = &out->engine;
@@ -269,6 +286,7 @@ int settings_engine(settings *s, runtime_options *out, err *e) {
     out->grammar_bytes = (size_t)config_int(v, "scheduler.grammar_bytes");
     g->precise_layers = (int)config_int(v, "kv_cache.precise_layers");
     int rc = device_of(s, &g->device, e);
+    if (rc == 0) rc = experts_of(s, g, e);
     if (rc == 0) rc = runtime_speculate(config_text(v, "speculative.type"), &g->speculate, e);
     if (rc < 0) return rc;
     return runtime_cache_types(config_text(v, "kv_cache.type"), config_text(v, "kv_cache.type_k"),

@@ -23,7 +23,7 @@ static bool parse_real(const char *text, const char **end, double *out) {
 }
 
 /* 1k is 1000 here and 1Ki 1024: but a lone K, M, G means memory, as for every tool that measures it. */
-static bool parse_bytes(const char *text, double *out) {
+bool config_parse_bytes(const char *text, double *out) {
     static const char letters[] = "KMGT";
     const char       *end;
     if (strcasecmp(text, "none") == 0) { /* where the key's range has it */
@@ -168,7 +168,7 @@ static bool parse_typed(const config_key *k, const char *text, double unit, conf
     case CONFIG_BOOL: return parse_bool(text, &v->boolean);
     case CONFIG_INT: ok = parse_real(text, &end, &v->real) && !*end && v->real == floor(v->real); break;
     case CONFIG_REAL: ok = parse_real(text, &end, &v->real) && !*end; break;
-    case CONFIG_BYTES: ok = parse_bytes(text, &v->real); break;
+    case CONFIG_BYTES: ok = config_parse_bytes(text, &v->real); break;
     case CONFIG_SECONDS: ok = parse_seconds(text, &v->real); break;
     case CONFIG_CHOICE: return is_choice(k->choices, text);
     default: return true;

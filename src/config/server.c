@@ -231,6 +231,14 @@ static const config_key keys[] = {
           "experts of all layers save N; auto: as much as fits",
       .env = "HEARTH_GPU_LAYERS",
       .flag = "gpu-layers" },
+    { .path = "scheduler.experts",
+      .type = CONFIG_TEXT,
+      .dflt = "auto",
+      .help =
+          "memory for the experts of a mixture that the CPU computes, the others are read from the file when they are "
+          "needed: a size, resident for all of them, or auto: what is left where the model would not fit",
+      .env = "HEARTH_EXPERTS",
+      .flag = "experts" },
     { .path = "scheduler.grammar_bytes",
       .type = CONFIG_BYTES,
       .min = 1 * MIB,

@@ -201,6 +201,14 @@ static void account(engine *g, double begin, double started, double last) {
     if (last > 0) g->counts.between_s += idle;
 }
 
+/* How long the step waited for experts. A shorter piece of a prompt would not have waited less: it uses nearly as many. */
+static double waited_for_experts(engine *g) {
+    const nn_streaming *s = g->exec->streaming;
+    double              before = g->counts.experts.wait_s;
+    if (s) g->counts.experts = *s;
+    return g->counts.experts.wait_s - before;
+}
+
 /* b NULL: the step was started before. */
 static int run_step(engine *g, const nn_batch *b, ahead_step *step, err *e) {
     bool   gpu = g->device.kind == NN_DEVICE_GPU;
@@ -214,7 +222,9 @@ static int run_step(engine *g, const nn_batch *b, ahead_step *step, err *e) {
     g->step_end = clock_s();
     cost = draft_clock(gpu) - cost;
     account(g, begin, started, last);
-    adapt(g, g->step_end - begin, step->n_tok);
+    double waited = waited_for_experts(g);
+    if (!gpu) cost += waited; /* rows of a draft use experts of their own */
+    adapt(g, g->step_end - begin - waited, step->n_tok);
     bool     plain = generates_only(g);
     uint64_t tokens = g->counts.tokens_generated;
     if (plain && b) depth_measure(&g->spec.costs, b->n_tok, cost);
@@ -289,6 +299,7 @@ void engine_stat(engine *g, engine_stats *out) {
     pthread_mutex_lock(&g->lock);
     *out = g->stats;
     pthread_mutex_unlock(&g->lock);
+    if (g->exec->bytes_read) out->experts.bytes = atomic_load_explicit(g->exec->bytes_read, memory_order_relaxed);
 }
 
 int engine_context(const engine *g) { return g->n_ctx; }

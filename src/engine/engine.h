@@ -66,6 +66,11 @@ typedef struct engine_options {
     const nn_next   *next;         /* a head that goes on from its states; NULL: none. Likewise */
     drafter         *drafter;      /* asked before all others: for tests and measurements. Belongs to the caller */
 
+    /* Experts that a router chooses (docs/big-models.md). */
+    size_t expert_bytes; /* memory for streamed ones; 0: all stay where the file is mapped */
+    bool   experts_auto; /* instead: streamed where the model needs more than memory_room (need.h), in what it leaves */
+    uint64_t memory_room; /* what the model may take of the machine's memory; 0: not known. Neither is the engine's */
+
     const char       *device;   /* "cpu", "cuda:0" ...; NULL or "auto": the preferred one of this machine. Must stay */
     int               max_gpus; /* how many may share a model whose device nobody named; 0: all */
     const nn_backend *backend;  /* instead of the device's own, on its first device: tests wrap one. NULL: none */
@@ -245,6 +250,8 @@ typedef struct engine_stats {
     /* The same by place in the draft: tokens that stood there, and those that were right. The last one counts all behind. */
     uint64_t drafted_at[ENGINE_DRAFT_PLACES], accepted_at[ENGINE_DRAFT_PLACES];
 
+    nn_streaming experts; /* all 0 where none are streamed; its bytes also count while a step is under way */
+
     size_t pages_bytes, heap_bytes; /* taken when it was opened: as in engine_memory */
 } engine_stats;
 void engine_stat(engine *g, engine_stats *out);
@@ -265,6 +272,8 @@ typedef struct engine_memory {
     size_t        mapped_bytes;   /* of a model on several devices: weights that are read where the file is mapped */
     char          device[64];
     device_memory beside; /* of pages, device_bytes and weights: what does not lie in the machine's own memory */
+
+    nn_expert_memory experts;
 } engine_memory;
 int engine_measure(engine_memory *out, const nn_model *m, const engine_options *o, err *e);
 

@@ -11,6 +11,7 @@
 #include <string.h>
 
 enum {
+    STREAMED_TOKENS = 1024,  /* of a step that reads nearly all experts of a prompt from disk, whatever its length */
     SHORT_CONTEXT = 8192,    /* has room wherever nobody chose */
     CONTEXT_STEP = 4096,     /* of contexts that the room decides */
     WHOLE_TOKENS = 1024,     /* of a step of inputs that come whole: short ones go together */
@@ -39,7 +40,7 @@ static void defaults(engine_options *o, const nn_model *m, nn_device_kind kind) 
     if (o->page_tokens <= 0) o->page_tokens = PAGE_TOKENS;
     if (o->max_seqs <= 0) o->max_seqs = usual_seqs(m, kind);
     if (o->max_seqs > 1024) o->max_seqs = 1024;
-    if (o->step_tokens <= 0) o->step_tokens = kind == NN_DEVICE_GPU ? 2048 : 256;
+    if (o->step_tokens <= 0) o->step_tokens = kind == NN_DEVICE_GPU ? 2048 : o->expert_bytes ? STREAMED_TOKENS : 256;
     if (o->step_tokens < o->span_tokens + o->max_seqs) o->step_tokens = o->span_tokens + o->max_seqs;
     if (o->max_waiting <= 0) o->max_waiting = 1024;
 }
@@ -139,7 +140,8 @@ static nn_exec_options exec_options(const engine *g, int n_pages) {
                               .precise_layers = g->o.precise_layers,
                               .k_open = g->o.k_open,
                               .n_threads = g->o.n_threads,
-                              .cpu = g->o.cpu };
+                              .cpu = g->o.cpu,
+                              .expert_bytes = g->o.expert_bytes };
 }
 
 /* What the batch, the masks, the sampler and one sequence's tables take beside the executor. */
@@ -295,6 +297,7 @@ int engine_measure(engine_memory *out, const nn_model *m, const engine_options *
         snprintf(out->device, sizeof out->device, "%s", g.device.id);
         add_beside(&out->beside, &x, &g.device);
         out->mapped_bytes = x.mapped_bytes;
+        out->experts = x.experts;
     }
     arena_deinit(&mem);
     if (rc == 0) rc = measure_drafts(out, &g, o.limits.n_pages, e);
@@ -312,6 +315,7 @@ static int open_parts(engine *g, err *e) {
     if ((rc = cache_open(&g->cache, g->exec, &c, e)) < 0) return rc;
     if ((rc = open_batch(g, e)) < 0) return rc;
     if ((rc = speculate_open(g, x.limits.n_pages, e)) < 0 || (rc = ahead_open(g, e)) < 0) return rc;
+    if (g->exec->streaming) g->counts.experts = *g->exec->streaming;
     g->counts.pages_bytes = g->exec->memory.pages_bytes;
     g->counts.heap_bytes = g->exec->memory.heap_bytes + own_bytes(g, &x.limits, g->exec->groups.n);
     /* Positions beyond what the cache can ever hold end an answer like a full context. */

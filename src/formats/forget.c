@@ -7,5 +7,5 @@
 
 void model_file_forget(const model_file *m) {
     for (size_t i = 0; i < m->n_maps; i++)
-        if (m->maps[i].data) madvise((void *)(uintptr_t)m->maps[i].data, m->maps[i].bytes, MADV_DONTNEED);
+        if (m->maps[i].map.data) madvise((void *)(uintptr_t)m->maps[i].map.data, m->maps[i].map.bytes, MADV_DONTNEED);
 }

@@ -20,14 +20,20 @@ int model_map(model_file *m, const char *path, file_map *out, err *e) {
     static const char lfs[] = "version https://git-lfs";
     int               rc;
     if (m->n_maps == m->maps_cap) {
-        size_t    cap = m->maps_cap ? m->maps_cap * 2 : 4;
-        file_map *maps = realloc(m->maps, cap * sizeof *maps);
+        size_t         cap = m->maps_cap ? m->maps_cap * 2 : 4;
+        model_mapping *maps = realloc(m->maps, cap * sizeof *maps);
         if (!maps) return err_set_nomem(e);
         m->maps = maps;
         m->maps_cap = cap;
     }
-    if ((rc = file_map_open(out, path, e)) < 0) return rc;
-    m->maps[m->n_maps++] = *out;
+    model_mapping *at = &m->maps[m->n_maps];
+    if (!(at->path = strdup(path))) return err_set_nomem(e);
+    if ((rc = file_map_open(&at->map, path, e)) < 0) {
+        free(at->path);
+        return rc;
+    }
+    *out = at->map;
+    m->n_maps++;
     m->bytes += out->bytes;
     if (out->bytes >= sizeof lfs - 1 && out->bytes < 4096 && memcmp(out->data, lfs, sizeof lfs - 1) == 0)
         return err_set(e, ERR_FORMAT, "%s is a Git LFS pointer, not the file itself; fetch it with 'git lfs pull'",
@@ -202,7 +208,7 @@ int model_file_open(model_file **out, const char *path, err *e) {
 
 size_t model_file_settle(const model_file *m, const atomic_bool *stop) {
     size_t moved = 0;
-    for (size_t i = 0; i < m->n_maps; i++) moved += file_map_settle(&m->maps[i], stop);
+    for (size_t i = 0; i < m->n_maps; i++) moved += file_map_settle(&m->maps[i].map, stop);
     return moved;
 }
 
@@ -213,7 +219,10 @@ void model_file_free(model_file *m) {
     hf_config_deinit(&m->config);
     arena_deinit(&m->generation_mem);
     arena_deinit(&m->packed);
-    for (size_t i = 0; i < m->n_maps; i++) file_map_close(&m->maps[i]);
+    for (size_t i = 0; i < m->n_maps; i++) {
+        file_map_close(&m->maps[i].map);
+        free(m->maps[i].path);
+    }
     free(m->maps);
     free(m->path);
     free(m->dir);
@@ -266,6 +275,24 @@ void model_file_replace(model_file *m, size_t index, tensor_type type, const uin
     t->type = type;
     t->data = data;
     t->bytes = bytes;
+}
+
+int model_file_locate(const model_file *m, const void *at, size_t bytes, uint64_t *offset) {
+    for (size_t i = 0; i < m->n_maps; i++) {
+        const file_map *whole = &m->maps[i].map;
+        uintptr_t       from = (uintptr_t)whole->data, p = (uintptr_t)at;
+        if (p < from || p - from > whole->bytes || bytes > whole->bytes - (p - from)) continue;
+        *offset = p - from;
+        return (int)i;
+    }
+    return -1;
+}
+
+int model_file_mapping_count(const model_file *m) { return (int)m->n_maps; }
+
+const char *model_file_mapping(const model_file *m, int index, const file_map **out) {
+    *out = &m->maps[index].map;
+    return m->maps[index].path;
 }
 
 bool model_file_quant(const model_file *m, const char *module, model_quant *out) {

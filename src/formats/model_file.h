@@ -15,6 +15,7 @@
 #define FORMATS_MODEL_FILE_H
 
 #include "base/err.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "formats/meta.h"
 #include "tensor/types.h"
@@ -55,6 +56,11 @@ void model_file_free(model_file *m);
 /* Moves the weights into memory of this process, in huge pages, while they may be read (base/file.h). Call it where
  * model_file_bytes more are free. Returns the bytes moved. */
 size_t model_file_settle(const model_file *m, const atomic_bool *stop);
+
+/* The mapped files, and which of them holds these bytes, at which offset; -1: none does, they were packed anew. */
+int         model_file_mapping_count(const model_file *m);
+const char *model_file_mapping(const model_file *m, int index, const file_map **out); /* its path */
+int         model_file_locate(const model_file *m, const void *at, size_t bytes, uint64_t *offset);
 
 model_format model_file_format(const model_file *m);
 const char  *model_file_path(const model_file *m);

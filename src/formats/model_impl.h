@@ -8,15 +8,20 @@
 #include "formats/hf.h"
 #include "formats/table.h"
 
+typedef struct model_mapping {
+    file_map map;
+    char    *path;
+} model_mapping;
+
 struct model_file {
     model_format format;
     char        *path; /* as it was given */
     char        *dir;  /* where sidecars lie */
     char        *arch; /* NULL: none named */
 
-    file_map *maps;
-    size_t    n_maps, maps_cap;
-    size_t    bytes; /* of all maps */
+    model_mapping *maps;
+    size_t         n_maps, maps_cap;
+    size_t         bytes; /* of all maps */
 
     tensor_table      tensors;
     gguf              meta;           /* GGUF */

@@ -92,7 +92,8 @@ int model_open_gguf(model_file *m, const char *path, err *e) {
     gguf_deinit(&m->meta);
     tensor_table_deinit(&m->tensors);
     tensor_table_init(&m->tensors);
-    file_map_close(&m->maps[--m->n_maps]);
+    file_map_close(&m->maps[--m->n_maps].map);
+    free(m->maps[m->n_maps].path);
     m->bytes = 0;
     return read_set(m, path, stem, 1, count, e);
 }

@@ -27,7 +27,7 @@
 #include "runtime/need.h"
 #include "runtime/runtime.h"
 
-enum { WIRE_VERSION = 4, WIRE_HEAD_BYTES = 16 };
+enum { WIRE_VERSION = 5, WIRE_HEAD_BYTES = 16 };
 
 #define WIRE_MAX_DOWN ((size_t)1 << 30) /* largest body towards a worker */
 #define WIRE_MAX_UP ((size_t)512 << 20) /* and from one */

@@ -89,6 +89,13 @@ static const wire_field engine_fields[] = {
     WIRE_UINT64(engine_stats, accepted_at[5], "statistics"),
     WIRE_UINT64(engine_stats, accepted_at[6], "statistics"),
     WIRE_UINT64(engine_stats, accepted_at[7], "statistics"),
+    WIRE_COUNTER(engine_stats, experts.slots, "statistics"),
+    WIRE_COUNTER(engine_stats, experts.experts, "statistics"),
+    WIRE_UINT64(engine_stats, experts.hits, "statistics"),
+    WIRE_UINT64(engine_stats, experts.misses, "statistics"),
+    WIRE_UINT64(engine_stats, experts.evicted, "statistics"),
+    WIRE_UINT64(engine_stats, experts.bytes, "statistics"),
+    WIRE_DOUBLE(engine_stats, experts.wait_s, "statistics"),
     WIRE_UNSENT(engine_stats, pages_bytes), /* known from NEED */
     WIRE_UNSENT(engine_stats, heap_bytes),
 };

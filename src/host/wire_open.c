@@ -30,6 +30,9 @@ static const wire_field engine_fields[] = {
     WIRE_UNSENT(engine_options, draft_model),  /* the worker opens it */
     WIRE_UNSENT(engine_options, next),         /* likewise */
     WIRE_UNSENT(engine_options, drafter),      /* tests only */
+    WIRE_SIZE(engine_options, expert_bytes, "expert_bytes"),
+    WIRE_BOOL(engine_options, experts_auto, "experts_auto"),
+    WIRE_UINT64(engine_options, memory_room, "memory_room"),
     WIRE_CSTR_OR_NULL(engine_options, device, "device", WIRE_MAX_SHORT),
     WIRE_UNSENT(engine_options, max_gpus), /* the worker's own: those it has prepared */
     WIRE_UNSENT(engine_options, late),     /* tests only */
@@ -126,6 +129,7 @@ static const wire_field need_fields[] = {
     WIRE_UNSENT(need, n_layer),
     WIRE_UNSENT(need, n_mixtures),
     WIRE_UNSENT(need, cache_room),
+    WIRE_UNSENT(need, experts), /* bytes has what they take */
     WIRE_UINT64(need, token_bytes, "token"),
     WIRE_UINT64(need, token_products, "token"),
     WIRE_INT(need, has_draft, "drafters", 0, 1),

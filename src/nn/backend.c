@@ -37,6 +37,9 @@ int nn_exec_init(nn_exec *x, const nn_backend *backend, const nn_device *d, cons
                        m->tape->n_ops);
     if ((unsigned)o->k_type >= NN_KV_TYPE_COUNT || (unsigned)o->v_type >= NN_KV_TYPE_COUNT)
         return err_set(e, ERR_ARG, "page types %d and %d are not known", (int)o->k_type, (int)o->v_type);
+    if (o->expert_bytes && !backend->streams)
+        return err_set(e, ERR_UNSUPPORTED, "%s cannot stream experts; the CPU can, also for a GPU (%s/experts:0)",
+                       d->id, d->id);
     if (!(x->has_layer = layers_of(x, mem))) return err_set_nomem(e);
     return nn_groups_make(&x->groups, m, mem, e);
 }

@@ -37,11 +37,14 @@
 
 #include "base/device_memory.h"
 #include "base/err.h"
+#include "base/reader.h"
 #include "nn/adapter.h"
 #include "nn/batch.h"
 #include "nn/kv_type.h"
 #include "nn/model.h"
 #include "params/sampling.h"
+
+#include <stdatomic.h>
 
 typedef struct nn_exec    nn_exec;
 typedef struct nn_backend nn_backend;
@@ -91,6 +94,10 @@ typedef struct nn_exec_options {
     bool     pin;
     bool     steady; /* all threads in every step, even where other programs hold the cores: for tests */
     unsigned cpu;    /* instruction sets that may be used; those absent are dropped */
+    /* Memory for experts that a router chooses: they are read from the file when they are needed, and the last ones stay
+     * (backend/cpu/store.h). 0: they are read where the file is mapped, as all other weights are. */
+    size_t             expert_bytes;
+    const reader_hook *reader; /* reads instead of pread, for tests; copied. NULL: pread */
 
     nn_observe observe; /* NULL: nobody looks. Called by one thread, rows in their order */
     void      *observe_ctx;
@@ -108,6 +115,16 @@ static inline void nn_exec_kv_types(const nn_exec_options *o, const nn_model *m,
     nn_kv_types_of_layer(&t, m, layer, k, v);
 }
 
+/* Experts that a router chooses, where the CPU computes them. Measuring fills it whether they are streamed or not. */
+typedef struct nn_expert_memory {
+    size_t bytes;    /* room for streamed ones; 0: none are streamed */
+    size_t streamed; /* of the file: what is read into that room, and not where it is mapped */
+    size_t least,
+        most; /* what that room may be: the least that works, and enough for all; 0: they cannot be streamed */
+    size_t file, token;  /* what all of them take of the file, and those that one token uses */
+    int    slots, count; /* how many there is room for, and how many there are */
+} nn_expert_memory;
+
 /* What an executor takes of its device's memory. */
 typedef struct nn_memory {
     size_t page_bytes[NN_MAX_GROUPS]; /* one page; its bytes are opaque outside the backend */
@@ -118,7 +135,18 @@ typedef struct nn_memory {
     /* Of a model on several devices; elsewhere nothing. */
     device_memory beside;       /* of pages, heap and weights: what does not lie in the machine's own memory */
     size_t        mapped_bytes; /* and the weights that are read where the file is mapped */
+
+    nn_expert_memory experts; /* beside heap_bytes */
 } nn_memory;
+
+/* What streaming does. Counters rise; written by the thread that runs steps. */
+typedef struct nn_streaming {
+    int      slots;                 /* experts that there is room for */
+    int      experts;               /* that there are */
+    uint64_t hits, misses, evicted; /* experts that a step wanted: there or not; and those that made room */
+    uint64_t bytes;                 /* read */
+    double   wait_s;                /* in which nothing was computed because a read was not done */
+} nn_streaming;
 
 /* What everybody may know of an executor; a backend's own struct begins with it. */
 struct nn_exec {
@@ -129,9 +157,12 @@ struct nn_exec {
     nn_groups         groups;
     const bool       *has_layer; /* [n_layer]: its part of the tape touches the layer's state; others have no memory */
     nn_memory         memory;
-    uint64_t          arithmetic; /* executors of one backend with the same number compute the same bits */
-    bool              ahead;      /* guesses tokens, and takes batches that begin with them */
-    double            idle_s; /* by the device's clock: how long it had nothing to do between the step that was waited
+    uint64_t          arithmetic;  /* executors of one backend with the same number compute the same bits */
+    bool              ahead;       /* guesses tokens, and takes batches that begin with them */
+    const nn_streaming *streaming; /* NULL: no experts are streamed */
+    /* How many bytes of them were read, also while a step is under way: any thread may look. NULL: as above. */
+    const atomic_uint_least64_t *bytes_read;
+    double idle_s; /* by the device's clock: how long it had nothing to do between the step that was waited
                                      for last and the one before; -1: not known */
 };
 
@@ -163,7 +194,8 @@ nn_buf nn_fetch_buf(const nn_tape *t, nn_fetch_what what); /* where they are; 0:
 
 struct nn_backend {
     const char *name;
-    unsigned    can; /* NN_BATCH_*: what a batch may hold beyond tokens (nn/batch.h) */
+    unsigned    can;     /* NN_BATCH_*: what a batch may hold beyond tokens (nn/batch.h) */
+    bool        streams; /* experts, with nn_exec_options.expert_bytes; others refuse it */
 
     int (*devices)(nn_device *out, int cap); /* returns how many it wrote; none is not an error */
     /* The first call of a process that will be walled in: starts the driver, with all that opening an executor on the

@@ -98,29 +98,31 @@ int nn_divide_layers(const nn_tape *t, const int *n, int n_parts, uint8_t *side,
 
 /* --- experts ------------------------------------------------------------------------------------------------------- */
 
-/* The ops behind a choice of experts, from the first product to the sum; false: that was the last one. */
-static bool next_mixture(const nn_tape *t, int from, span *out) {
-    out->first = from;
-    while (out->first < t->n_ops && t->ops[out->first].kind != NN_OP_EXPERTS) out->first++;
-    out->last = out->first;
-    while (out->last < t->n_ops && t->ops[out->last].kind != NN_OP_COMBINE) out->last++;
-    return out->last < t->n_ops;
+bool nn_mixture_next(const nn_tape *t, int from, nn_mixture *out) {
+    while (from < t->n_ops && t->ops[from].kind != NN_OP_EXPERTS) from++;
+    *out = (nn_mixture){ .first = from, .last = from, .sum = from };
+    for (; out->sum < t->n_ops && t->ops[out->sum].kind != NN_OP_COMBINE; out->sum++) {
+        if (t->ops[out->sum].kind == NN_OP_EXPERTS) out->last = out->sum;
+    }
+    if (out->sum >= t->n_ops) return false;
+    out->n_used = t->ops[out->sum].u.combine.n_used;
+    return true;
 }
 
 int nn_mixtures(const nn_tape *t) {
-    span at;
-    int  n = 0;
-    for (int from = 0; next_mixture(t, from, &at); from = at.last + 1) n++;
+    nn_mixture at;
+    int        n = 0;
+    for (int from = 0; nn_mixture_next(t, from, &at); from = at.sum + 1) n++;
     return n;
 }
 
 int nn_divide_experts(const nn_tape *t, int n, uint8_t *side, err *e) {
-    int  first = nn_mixtures(t) - n;
-    span at;
+    int        first = nn_mixtures(t) - n;
+    nn_mixture at;
     if (nn_mixtures(t) == 0) return err_set(e, ERR_UNSUPPORTED, "this model has no experts");
     memset(side, 1, (size_t)t->n_ops);
-    for (int i = 0, from = 0; i < first && next_mixture(t, from, &at); i++, from = at.last + 1)
-        memset(side + at.first, 0, (size_t)(at.last + 1 - at.first));
+    for (int i = 0, from = 0; i < first && nn_mixture_next(t, from, &at); i++, from = at.sum + 1)
+        memset(side + at.first, 0, (size_t)(at.sum + 1 - at.first));
     for (int i = 0; i < t->n_ops && t->ops[i].kind <= NN_OP_EMBED_SEG; i++) side[i] = 0;
     return 0;
 }

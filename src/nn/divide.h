@@ -24,4 +24,13 @@ int nn_divide_experts(const nn_tape *t, int n, uint8_t *side, err *e);
 
 int nn_mixtures(const nn_tape *t); /* layers with experts */
 
+/* The ops behind a choice of experts, from the first product with them to their sum. */
+typedef struct nn_mixture {
+    int first, sum;
+    int last; /* the last product */
+    int n_used;
+} nn_mixture;
+/* The first mixture at or behind an op; false: there is none. */
+bool nn_mixture_next(const nn_tape *t, int from, nn_mixture *out);
+
 #endif

@@ -3,6 +3,7 @@
 #include "nn/plan.h"
 
 #include "base/num.h"
+#include "nn/divide.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +42,18 @@ static size_t place(const life *lives, const size_t *offset, const int *placed, 
     return at;
 }
 
-int nn_plan_arena(nn_plan *p, const nn_tape *t, const nn_limits *l, arena *mem, err *e) {
+static void live_through(life *lives, const nn_tape *t) {
+    nn_mixture m;
+    for (int from = 0; nn_mixture_next(t, from, &m); from = m.sum + 1) {
+        for (int b = 1; b < t->n_bufs; b++) {
+            if (lives[b].last < m.first || lives[b].first > m.last) continue;
+            if (lives[b].first > m.first) lives[b].first = m.first;
+            if (lives[b].last < m.last) lives[b].last = m.last;
+        }
+    }
+}
+
+int nn_plan_arena(nn_plan *p, const nn_tape *t, const nn_limits *l, bool waves, arena *mem, err *e) {
     life *lives = calloc((size_t)t->n_bufs, sizeof *lives);
     int  *placed = calloc((size_t)t->n_bufs, sizeof *placed);
     int   n_placed = 0, rc = 0;
@@ -67,6 +79,7 @@ int nn_plan_arena(nn_plan *p, const nn_tape *t, const nn_limits *l, arena *mem, 
             if (i > lives[b].last) lives[b].last = i;
         }
     }
+    if (waves) live_through(lives, t);
     if (t->logits) lives[t->logits].last = t->n_ops;
     if (t->hidden) lives[t->hidden].last = t->n_ops;
     if (t->inner) lives[t->inner].last = t->n_ops;

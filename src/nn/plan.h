@@ -21,7 +21,9 @@ typedef struct nn_plan {
     size_t  bytes;  /* of the arena */
 } nn_plan;
 
-int nn_plan_arena(nn_plan *p, const nn_tape *t, const nn_limits *l, arena *mem, err *e);
+/* waves: the products of a mixture, with what stands between them, run several times over different rows of its buffers
+ * (src/backend/cpu/wave.c), so that what any of them touches lives as long as all of them. */
+int nn_plan_arena(nn_plan *p, const nn_tape *t, const nn_limits *l, bool waves, arena *mem, err *e);
 
 /* Rows of the largest batch. */
 static inline size_t nn_rows_max(const nn_limits *l, const nn_buf_info *b) {

@@ -80,8 +80,11 @@ static void fill(need *out, const engine_memory *m, const nn_model *model, const
     uint64_t all = out->cache_bytes + out->scratch_bytes + out->other_bytes + m->weights_bytes;
     snprintf(out->device, sizeof out->device, "%s", m->device);
     fill_devices(out, m, eyes_on_device);
-    uint64_t mapped = is_divided(m->device) ? m->mapped_bytes : m->weights_bytes ? 0 : out->weights_bytes;
-    (void)device_memory_set(&out->bytes, DEVICE_CPU, mapped + all - device);
+    uint64_t mapped = is_divided(m->device) ? m->mapped_bytes
+                      : m->weights_bytes    ? 0
+                                            : out->weights_bytes - m->experts.streamed;
+    out->experts = m->experts;
+    (void)device_memory_set(&out->bytes, DEVICE_CPU, mapped + m->experts.bytes + all - device);
     out->n_layer = model->tape->n_layer;
     out->n_mixtures = nn_mixtures(model->tape);
 }
@@ -178,13 +181,65 @@ static const char *simplest(const char *device, const nn_model *m, char one[64])
     return whole ? one : device;
 }
 
+/* A model with all that comes with it. */
+typedef struct subject {
+    const model_file  *file;
+    const nn_model    *model;
+    const draft_files *drafts;
+    uint64_t           eyes_bytes, eyes_on_device;
+    int                n_sequences;
+} subject;
+
+static int count(need *out, engine_options *o, const subject *w, err *e) {
+    engine_memory m;
+    int           rc = engine_measure(&m, w->model, o, e);
+    *out = (need){ 0 };
+    if (rc == 0 && w->n_sequences > 0) {
+        /* One page of every group per page_tokens positions; pages_bytes has the engine's own number of them. */
+        size_t pages = ((size_t)m.n_ctx + (size_t)m.page_tokens - 1) / (size_t)m.page_tokens, bytes = 0;
+        if (!num_mul_size(pages * (size_t)w->n_sequences, m.all_page_bytes, &bytes))
+            rc = err_set(e, ERR_LIMIT, "%d sequences of %d tokens are too many", w->n_sequences, m.n_ctx);
+        if (rc == 0 && bytes > 0) {
+            o->cache_bytes = bytes;
+            rc = engine_measure(&m, w->model, o, e);
+        }
+    }
+    if (rc < 0) return rc;
+    fill(out, &m, w->model, w->file, o, w->eyes_bytes, w->eyes_on_device);
+    count_token(out, w->model);
+    out->n_sequences = w->n_sequences > 0 ? w->n_sequences : m.full_sequences;
+    out->cache_room = o->cache_room;
+    find_limits(out);
+    return add_drafts(out, w->drafts) < 0 ? err_set_nomem(e) : 0;
+}
+
+/* A mixture that needs more than there is: its experts are streamed, into as much as all the rest leaves. */
+static int choose_experts(need *out, engine_options *o, const subject *w, err *e) {
+    const double gib = 1024.0 * 1024 * 1024;
+    uint64_t     room = o->memory_room, all = device_memory_on(&out->bytes, DEVICE_CPU);
+    size_t       most = out->experts.most;
+    if (!room || all <= room || !most) return 0;
+    o->expert_bytes = out->experts.least;
+    int rc = count(out, o, w, e);
+    if (rc < 0) return rc;
+    uint64_t least = device_memory_on(&out->bytes, DEVICE_CPU);
+    if (least > room)
+        return err_set(
+            e, ERR_NOMEM,
+            "it needs %.2f GiB of memory, %.2f GiB with as few of its experts as can be, and may take %.2f GiB; "
+            "choose a smaller context, or --experts resident where the system may page",
+            (double)all / gib, (double)least / gib, (double)room / gib);
+    uint64_t fits = out->experts.least + (room - least);
+    o->expert_bytes = fits < most ? (size_t)fits : most;
+    return count(out, o, w, e);
+}
+
 /* On the device that the options name or prefer. */
 static int measure(need *out, const model_file *f, const engine_options *options, const asked *ask, err *e) {
     engine_options   o = *options;
     nn_model_options mo = { .rope_context = o.n_ctx };
     nn_model        *model;
     draft_files      d = { 0 };
-    engine_memory    m;
     *out = (need){ 0 };
     if (o.cpu == 0) o.cpu = cpu_detect();
     if (!o.cache_room) o.cache_room = need_cache_room(f, o.device);
@@ -200,25 +255,10 @@ static int measure(need *out, const model_file *f, const engine_options *options
     if (rc == 0) rc = draft_files_open(&d, model, ask->draft, o.speculate, e);
     o.draft_model = d.model;
     o.next = d.next;
-    if (rc == 0) rc = engine_measure(&m, model, &o, e);
-    if (rc == 0 && n_sequences > 0) {
-        /* One page of every group per page_tokens positions; pages_bytes has the engine's own number of them. */
-        size_t pages = ((size_t)m.n_ctx + (size_t)m.page_tokens - 1) / (size_t)m.page_tokens, bytes = 0;
-        if (!num_mul_size(pages * (size_t)n_sequences, m.all_page_bytes, &bytes))
-            rc = err_set(e, ERR_LIMIT, "%d sequences of %d tokens are too many", n_sequences, m.n_ctx);
-        if (rc == 0 && bytes > 0) {
-            o.cache_bytes = bytes;
-            rc = engine_measure(&m, model, &o, e);
-        }
-    }
-    if (rc == 0) {
-        fill(out, &m, model, f, &o, eyes_bytes, eyes_on_device);
-        count_token(out, model);
-        out->n_sequences = n_sequences > 0 ? n_sequences : m.full_sequences;
-        out->cache_room = o.cache_room;
-        find_limits(out);
-        if (add_drafts(out, &d) < 0) rc = err_set_nomem(e);
-    }
+    if (nn_mixtures(model->tape) == 0) o.expert_bytes = 0;
+    const subject w = { f, model, &d, eyes_bytes, eyes_on_device, n_sequences };
+    if (rc == 0) rc = count(out, &o, &w, e);
+    if (rc == 0 && o.experts_auto && !o.expert_bytes) rc = choose_experts(out, &o, &w, e);
     draft_files_close(&d);
     nn_model_free(model);
     return rc;

@@ -9,7 +9,7 @@
  *
  * The count for a budget is bytes, device by device. In the machine's own memory ("cpu") these are mapped weights +
  * cache + scratch and other heap. Weights are counted whole although the system may drop pages of them: a model whose
- * weights do not stay is slow beyond use.
+ * weights do not stay is slow beyond use. Only experts that are streamed count with the slots that they are read into.
  */
 #ifndef RUNTIME_NEED_H
 #define RUNTIME_NEED_H
@@ -43,6 +43,8 @@ typedef struct need {
                               named one */
     int    n_layer, n_mixtures; /* layers, and how many of them have experts */
     size_t cache_room;          /* what the cache may take; for opening with the same */
+
+    nn_expert_memory experts; /* bytes: the slots of streamed ones, for opening with the same; 0: none are streamed */
 
     /* What one token costs: bytes of weights that are read, and multiplications with them. */
     uint64_t token_bytes, token_products;

@@ -7,6 +7,7 @@
 #include "formats/summary.h"
 #include "kernels/cpu.h"
 #include "models/list.h"
+#include "nn/divide.h"
 #include "runtime/internal.h"
 #include "runtime/need.h"
 
@@ -84,6 +85,20 @@ static void progress(const runtime_options *o, float fraction) {
     if (o->on_progress) o->on_progress(o->progress_ctx, fraction);
 }
 
+/* Whether experts are streamed, where nobody measured before. */
+static int choose_experts(const runtime *r, const runtime_options *o, engine_options *g, err *e) {
+    need n;
+    int  rc = 0;
+    if (nn_mixtures(r->model->tape) == 0) g->expert_bytes = 0;
+    if (nn_mixtures(r->model->tape) == 0 || !g->experts_auto || g->expert_bytes || !g->memory_room) return 0;
+    if ((rc = need_of_settings(&n, o->path, &o->settings, &o->engine, e)) < 0) return rc;
+    g->expert_bytes = n.experts.bytes;
+    if (n.experts.bytes)
+        log_info("runtime", "%d of %d experts have room in memory, the others are read from the file", n.experts.slots,
+                 n.experts.count);
+    return 0;
+}
+
 /* The parts by the time they take with a large vocabulary. */
 static int open_parts(runtime *r, const runtime_options *o, err *e) {
     int            rc;
@@ -99,6 +114,7 @@ static int open_parts(runtime *r, const runtime_options *o, err *e) {
     if ((rc = model_file_open(&r->file, o->path, e)) < 0) return rc;
     if (!g.cache_room) g.cache_room = need_cache_room(r->file, g.device);
     if ((rc = nn_model_open(&r->model, r->file, models_list, &m, e)) < 0) return rc;
+    if ((rc = choose_experts(r, o, &g, e)) < 0) return rc;
     progress(o, 0.2f);
     if ((rc = chat_open(&r->chat, o->path, text, e)) < 0) return rc;
     progress(o, 0.8f);
@@ -149,7 +165,9 @@ static int open_once(runtime **out, const runtime_options *o, err *e) {
         }
         r->looks = true;
     }
-    if (o->spare_bytes / 2 > model_file_bytes(r->file))
+    engine_stats now;
+    engine_stat(r->engine, &now);
+    if (!now.experts.slots && o->spare_bytes / 2 > model_file_bytes(r->file))
         r->settling = pthread_create(&r->settler, NULL, settle_main, r) == 0; /* without it all is well, too */
     *out = r;
     return 0;

@@ -30,7 +30,9 @@ int simple_open(simple *s, const char *device, const nn_model *m, const simple_o
                           .steady = o->steady,
                           .cpu = o->cpu,
                           .observe = o->observe,
-                          .observe_ctx = o->observe_ctx };
+                          .observe_ctx = o->observe_ctx,
+                          .expert_bytes = o->expert_bytes,
+                          .reader = o->reader };
     size_t          t = (size_t)s->max_tokens, n = (size_t)s->n_seq;
     int             rc = backend_find(device, &backend, &found, e);
     if (rc < 0) return rc;

@@ -24,6 +24,9 @@ typedef struct simple_options {
     unsigned   cpu;
     nn_observe observe;
     void      *observe_ctx;
+
+    size_t             expert_bytes;
+    const reader_hook *reader;
 } simple_options;
 
 /* Tokens of one sequence in a step. */

@@ -57,6 +57,7 @@ EACH = {
     "scheduler.threads": ("2", 2, "host.n_threads"),
     "scheduler.device": ("cuda:1", "cuda:1/20", "host.device"),
     "scheduler.gpu_layers": ("20", "cuda:1/20", "host.device"),
+    "scheduler.experts": ("2GiB", 2 << 30, "host.expert_bytes"),
     "scheduler.grammar_bytes": ("32MiB", 32 << 20, "host.grammar_bytes"),
     "kv_cache.bytes": ("100MiB", 100 << 20, "host.cache_bytes", "100"),
     "kv_cache.page_tokens": ("64", 64, "host.page_tokens"),

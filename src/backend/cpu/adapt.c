@@ -175,13 +175,13 @@ typedef void expert_fn(turns *t, const cpu_item *it, const nn_op *op, const nn_s
 static void each_run(turns *t, const cpu_item *it, const nn_op *op, expert_fn *fn) {
     cpu_exec *x = t->x;
     int       n_used = x->base.x.model->tape->bufs[op->out].mult;
-    for (int e = 0; e < op->u.linear.w->n_stack; e++) {
-        for (int32_t at = x->start[e], end; at < x->start[e + 1]; at = end) {
+    for (int g = x->wave.first; g < x->wave.end; g++) {
+        for (int32_t at = x->start[g], end; at < x->start[g + 1]; at = end) {
             int              s = set_of(x, x->row_of[at], n_used);
             const nn_set_op *o = s ? x->adapt.sets[s]->ops[it->op] : NULL;
-            for (end = at + 1; end < x->start[e + 1] && set_of(x, x->row_of[end], n_used) == s;) end++;
+            for (end = at + 1; end < x->start[g + 1] && set_of(x, x->row_of[end], n_used) == s;) end++;
             for (int k = 0; o && k < o->n_parts; k++) {
-                const nn_lora *l = &o->parts[k].patch->lora[e];
+                const nn_lora *l = &o->parts[k].patch->lora[x->expert[g]];
                 if (l->rank) fn(t, it, op, &o->parts[k], l, at, end - at);
             }
         }

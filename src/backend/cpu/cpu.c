@@ -27,8 +27,12 @@ static void cpu_free(nn_exec *base) {
     free(x->items);
     free(x->counters);
     free(x->start);
+    free(x->expert);
+    free(x->counts);
     free(x->row_of);
     free(x->in_of);
+    free(x->wave.slots);
+    store_free(x->store);
     free(x->packed);
     free(x->parts);
     free(x->folds);
@@ -43,6 +47,37 @@ static void cpu_free(nn_exec *base) {
  * operations. The instruction sets count, too. */
 enum { ARITHMETIC = 7 };
 
+/* What could be streamed, and what is. */
+static int find_experts(cpu_exec *x, err *e) {
+    nn_exec               *base = &x->base.x;
+    const nn_exec_options *o = &base->options;
+    store_layout           all;
+    arena                  mem;
+    int                    rc;
+    if (!x->base.planned && !o->expert_bytes) return 0;
+    if (o->expert_bytes) {
+        rc = store_layout_find(&x->layout, base->model, o, !x->base.planned, &x->base.mem, e);
+        all = x->layout;
+        if (rc == 0) rc = store_layout_divide(&x->layout, o->expert_bytes, e);
+        if (rc < 0) return rc;
+        base->memory.experts = (nn_expert_memory){ .bytes = x->layout.slots_bytes,
+                                                   .streamed = all.file_bytes,
+                                                   .slots = x->layout.n_slots };
+    } else {
+        arena_init(&mem, 0);
+        rc = store_layout_find(&all, base->model, o, false, &mem, NULL);
+        arena_deinit(&mem);
+        if (rc < 0) return 0;
+    }
+    base->memory.heap_bytes += o->expert_bytes ? all.table_bytes : 0;
+    base->memory.experts.least = all.least_bytes;
+    base->memory.experts.most = all.all_bytes;
+    base->memory.experts.file = all.file_bytes;
+    base->memory.experts.token = all.token_bytes;
+    base->memory.experts.count = all.n_experts;
+    return 0;
+}
+
 static int make(cpu_exec **out, bool planned, const nn_device *d, const nn_model *m, const nn_exec_options *o, err *e) {
     cpu_exec *x = calloc(1, sizeof *x);
     int       rc;
@@ -53,8 +88,13 @@ static int make(cpu_exec **out, bool planned, const nn_device *d, const nn_model
     kernels_init(&x->k, o->cpu);
     if ((rc = local_init(&x->base, &backend_cpu, d, m, o, e)) < 0) goto fail;
     x->base.x.arithmetic = (uint64_t)ARITHMETIC << 32 | (cpu_detect() & cpu_close(o->cpu));
-    if ((rc = cpu_lower(x, e)) < 0) goto fail;
+    if ((rc = find_experts(x, e)) < 0 || (rc = cpu_lower(x, e)) < 0) goto fail;
     if (!planned && (rc = pool_open(&x->pool, x->n_threads, o->pin, e)) < 0) goto fail;
+    if (!planned && o->expert_bytes && (rc = store_open(&x->store, &x->layout, m, o->reader, e)) < 0) goto fail;
+    if (x->store) {
+        x->base.x.streaming = store_streaming(x->store);
+        x->base.x.bytes_read = store_bytes_read(x->store);
+    }
     *out = x;
     return 0;
 fail:
@@ -135,42 +175,49 @@ static int cpu_begin(nn_exec *base, const nn_batch *b, err *e) {
     return 0;
 }
 
+void cpu_walk_item(cpu_exec *x, cpu_walk *w, const cpu_item *it) {
+    bool expand = it->kind == CPU_ITEM_EXPAND;
+    if (it->op < x->op0 || it->op >= x->op1 || (expand && !x->adapt.on)) return;
+    if (it->barrier || (expand && w->halves)) {
+        pool_barrier(x->pool, w->worker);
+        w->halves = false;
+    }
+    w->halves = w->halves || (x->adapt.on && !expand && it->slot >= 0);
+    int64_t begin = x->timed ? clock_ns() : 0;
+    cpu_run_item(x, it, w->worker);
+    if (!x->timed) return;
+    int64_t took = clock_ns() - begin;
+    w->spent += took;
+    x->times[w->worker].by_kind[x->base.x.model->tape->ops[it->op].kind] += took;
+}
+
 static void work(void *ctx, int worker, int n_workers) {
     cpu_exec *x = ctx;
-    int64_t   spent = 0;
-    bool      halves = false; /* some product since the last barrier has the first half of an adapter's */
+    cpu_walk  w = { .worker = worker };
     noalloc_begin();
     (void)n_workers;
-    for (int i = 0; i < x->n_items; i++) {
-        const cpu_item *it = &x->items[i];
-        bool            expand = it->kind == CPU_ITEM_EXPAND;
-        if (it->op < x->op0 || it->op >= x->op1 || (expand && !x->adapt.on)) continue;
-        if (it->barrier || (expand && halves)) {
-            pool_barrier(x->pool, worker);
-            halves = false;
-        }
-        halves = halves || (x->adapt.on && !expand && it->slot >= 0);
-        int64_t begin = x->timed ? clock_ns() : 0;
-        cpu_run_item(x, it, worker);
-        if (!x->timed) continue;
-        int64_t took = clock_ns() - begin;
-        spent += took;
-        x->times[worker].by_kind[x->base.x.model->tape->ops[it->op].kind] += took;
+    for (int i = 0; i < x->n_items;) {
+        if (x->items[i].waved)
+            i = cpu_waves(x, &w, i);
+        else
+            cpu_walk_item(x, &w, &x->items[i++]);
     }
-    if (x->timed) x->times[worker].kernels = spent;
+    if (x->timed) x->times[worker].kernels = w.spent;
     noalloc_end();
 }
 
 static int cpu_run(nn_exec *base, int first_op, int end_op, err *e) {
     cpu_exec *x = (cpu_exec *)base;
-    (void)e;
+    x->failed = 0;
     x->op0 = first_op;
     x->op1 = end_op;
     for (int i = 0; i < x->n_counters; i++) atomic_store_explicit(&x->counters[i], 0, memory_order_relaxed);
     x->n_workers = base->options.steady ? x->n_threads : pool_advice(x->pool);
     if (x->timed) memset(x->times, 0, (size_t)x->n_threads * sizeof *x->times);
     pool_run_some(x->pool, x->n_workers, work, x);
-    return 0;
+    if (x->store) cpu_waves_end(x);
+    if (x->failed && e) *e = x->error;
+    return x->failed;
 }
 
 /* The buffer whose int8 copy lies in an area, as far as the tape was run; 0: none. */
@@ -215,6 +262,7 @@ const nn_backend backend_cpu = {
     .name = "cpu",
     .can = NN_BATCH_EMBD | NN_BATCH_ROW_END | NN_BATCH_SEGMENT | NN_BATCH_ADAPTER | NN_BATCH_AXES | NN_BATCH_ROW_BEGIN |
            NN_BATCH_DEEP | NN_BATCH_STRICT,
+    .streams = true,
     .devices = cpu_devices,
     .measure = cpu_measure,
     .open = cpu_open,

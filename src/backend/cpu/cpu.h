@@ -6,10 +6,14 @@
  * needs first: rotary tables, int8 copies of activations, the list of rows per expert, packed queries of latent
  * attention. Every worker walks the items in order and takes its share; items marked `barrier` begin when all workers
  * have finished everything before. How work is shared never changes a bit of the result.
+ *
+ * Where experts are streamed (store.h), the items from a mixture's first product to its last are walked several times, in
+ * waves (wave.c): each time over the rows of those experts that have arrived.
  */
 #ifndef BACKEND_CPU_CPU_H
 #define BACKEND_CPU_CPU_H
 
+#include "backend/cpu/store.h"
 #include "backend/local.h"
 #include "base/pool.h"
 #include "kernels/kernels.h"
@@ -34,6 +38,12 @@ typedef struct cpu_item {
     int           next; /* index of its counter where units are handed out one by one */
     int           also; /* the int8 area that the op fills with its own result, too; -1: none */
     int           slot; /* products and EXPAND: where the first half of adapters' products lies (adapt.c) */
+
+    /* Of streamed experts. */
+    int  mixture; /* GROUP and what runs in waves: which one (store_layout); -1: none */
+    bool waved;   /* runs in waves, over their rows */
+    bool once;    /* of these, in the first one only, over all rows: it makes what every wave reads */
+    int  which;   /* EXPERTS: the product's number in its mixture */
 } cpu_item;
 
 enum { CPU_AREAS = 2, CPU_MAX_ROPES = 8, CPU_MAX_USED = 128 };
@@ -77,6 +87,15 @@ typedef struct cpu_adapt {
     size_t                scratch_bytes;
 } cpu_adapt;
 
+/* The groups that are computed now: all of them where nothing is streamed. */
+typedef struct cpu_wave {
+    int      first, end;     /* groups */
+    int      asked;          /* groups in front of this one have a slot */
+    int32_t *slots;          /* [n_groups]: in the store */
+    int      held, held_end; /* groups whose slots are in use */
+    bool     over;           /* there is no further wave */
+} cpu_wave;
+
 typedef struct cpu_exec {
     local_exec  base;
     kernels     k;
@@ -99,18 +118,27 @@ typedef struct cpu_exec {
     const void **step_ptrs;       /* pages of the batch's sequences, one behind the other */
     int32_t     *step_first;      /* [max_seqs]: where a sequence's begin */
 
-    act8       *areas[CPU_AREAS];
-    cpu_rope    ropes[CPU_MAX_ROPES];
-    int         n_ropes;
-    int32_t    *start, *row_of, *in_of; /* rows per expert: start[E + 1], then row numbers of outputs and inputs */
-    float      *packed;                 /* latent queries, then latent keys */
-    float      *parts;                  /* results of chunks where a context is shared among workers */
+    act8    *areas[CPU_AREAS];
+    cpu_rope ropes[CPU_MAX_ROPES];
+    int      n_ropes;
+    /* Rows by expert. Group g is the rows start[g] to start[g + 1] of the lists, all of expert[g]: row numbers of outputs
+     * and of inputs. Where experts are streamed, those that are there come first. */
+    int32_t    *start, *expert, *row_of, *in_of, *counts; /* counts: rows per expert, while they are sorted */
+    int         n_groups;
+    cpu_wave    wave;
+    float      *packed; /* latent queries, then latent keys */
+    float      *parts;  /* results of chunks where a context is shared among workers */
     size_t      parts_floats;
     atomic_int *folds;   /* [2 * n_threads]: units done of a sequence's key head; 0 between steps */
     uint8_t    *scratch; /* per worker */
     size_t      scratch_bytes;
 
     cpu_adapt adapt;
+
+    store_layout layout; /* lies in base.mem */
+    store       *store;  /* NULL: no experts are streamed */
+    int          failed; /* the run under way: 0, or the code of error */
+    err          error;
 
     int        op0, op1; /* of the run under way */
     bool       timed;
@@ -126,6 +154,16 @@ static inline void cpu_share(int64_t n, int worker, int n_threads, int64_t *lo, 
     *hi = n * (worker + 1) / n_threads;
 }
 
+/* Rows of a buffer that an item goes over, and which the i-th of them is. */
+static inline int64_t cpu_rows(const cpu_exec *x, const cpu_item *it, nn_buf b) {
+    bool some = it->waved && !it->once;
+    return some ? x->start[x->wave.end] - x->start[x->wave.first] : local_rows(&x->base, b);
+}
+
+static inline int64_t cpu_row(const cpu_exec *x, const cpu_item *it, int64_t i) {
+    return it->waved && !it->once ? x->row_of[x->start[x->wave.first] + i] : i;
+}
+
 static inline void *cpu_scratch(const cpu_exec *x, int worker) {
     return x->scratch + (size_t)worker * x->scratch_bytes;
 }
@@ -133,7 +171,7 @@ static inline void *cpu_scratch(const cpu_exec *x, int worker) {
 void cpu_linear(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker);
 void cpu_head_linear(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker);
 void cpu_experts(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker);
-void cpu_group(cpu_exec *x, const nn_op *op, int worker);
+void cpu_group(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker);
 void cpu_observe(cpu_exec *x, const nn_op *op, int worker); /* shows a product's input to who asked for it */
 void cpu_quant(cpu_exec *x, const cpu_item *it, int worker);
 /* n values of buffer b, from element `at` on, into an int8 area; both multiples of a block. */
@@ -156,6 +194,18 @@ bool cpu_adapt_product(cpu_exec *x, const cpu_item *it, const nn_op *op, const m
                        int worker);
 void cpu_adapt_expand(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker);
 void cpu_adapt_embed(cpu_exec *x, const nn_op *op, int64_t lo, int64_t hi); /* rows of the batch */
+
+/* Streamed experts (wave.c). A worker's walk over items, as far as it has to know what was in front. */
+typedef struct cpu_walk {
+    int     worker;
+    bool    halves; /* some product since the last barrier has the first half of an adapter's */
+    int64_t spent;
+} cpu_walk;
+void cpu_walk_item(cpu_exec *x, cpu_walk *w, const cpu_item *it); /* where it is in the run, behind its barrier */
+/* All waves of the mixture whose items begin with the i-th; returns the first item behind them, or n_items where a read
+ * failed: then the walk is over. */
+int  cpu_waves(cpu_exec *x, cpu_walk *w, int i);
+void cpu_waves_end(cpu_exec *x); /* behind a run: gives back what the last wave used */
 
 int cpu_move(nn_exec *base, const nn_move *moves, int n, nn_ticket *ticket, err *e);
 

@@ -45,6 +45,7 @@ typedef struct lowering {
     int        n_spans;
     int        halves[CPU_MAX_HALVES]; /* products since the last barrier: adapters' second halves follow them */
     int        n_halves;
+    int        mixture; /* whose items are appended, to run in waves; -1: none */
     err       *e;
     int        rc;
 } lowering;
@@ -75,6 +76,8 @@ static cpu_item *append(lowering *l, cpu_item_kind kind, int op) {
     }
     cpu_item *it = &x->items[x->n_items++];
     *it = (cpu_item){ .kind = kind, .op = op, .aux = -1, .next = x->n_counters++, .also = -1, .slot = -1 };
+    it->mixture = l->mixture;
+    it->waved = l->mixture >= 0;
     return it;
 }
 
@@ -163,6 +166,7 @@ static int quantized(lowering *l, nn_buf b, int op) {
     if (it) {
         it->aux = at;
         it->buf = b;
+        it->once = i->mult == 1; /* in a mixture: what its experts read, and not what they make */
     }
     memcpy(l->spans, keep, sizeof keep);
     l->n_spans = n_keep;
@@ -187,6 +191,20 @@ static void note_half(lowering *l, cpu_item *it, const nn_op *op) {
     if (op->acc) a->max_acc = num_max(a->max_acc, op->u.linear.w->rows);
 }
 
+/* In front of a product of streamed experts: with the first one the waves begin. */
+static void begin_waves(lowering *l, int mixture) {
+    if (l->mixture == mixture) return;
+    expand_halves(l);
+    l->mixture = mixture;
+}
+
+/* Behind one: with the last one they end. */
+static void end_waves(lowering *l, cpu_item *it, int mixture) {
+    const store_mixture *m = &l->x->layout.mixtures[mixture];
+    while (m->ops[it->which] != it->op) it->which++;
+    if (it->which == m->n_ops - 1) l->mixture = -1;
+}
+
 /* A product's matrices and input. */
 static int lower_product(lowering *l, int i, const nn_op *op) {
     const nn_tape *t = l->x->base.x.model->tape;
@@ -203,10 +221,12 @@ static int lower_product(lowering *l, int i, const nn_op *op) {
             return refuse(l, i, "heads that are not a whole number of blocks");
         at = quantized(l, op->in[0], i);
     }
+    int mixture = l->x->layout.n_slots && op->kind == NN_OP_EXPERTS ? store_layout_mixture(&l->x->layout, i) : -1;
     if (op->kind == NN_OP_EXPERTS && (l->grouped != op->in[1] || l->grouped_version != l->version[op->in[1]])) {
         touch_buf(l, op->in[1], false);
         touch(l, AT_GROUP, 1, true);
-        push(l, CPU_ITEM_GROUP, i);
+        cpu_item *it = push(l, CPU_ITEM_GROUP, i);
+        if (it) it->mixture = mixture;
         l->grouped = op->in[1];
         l->grouped_version = l->version[op->in[1]];
     }
@@ -214,6 +234,7 @@ static int lower_product(lowering *l, int i, const nn_op *op) {
         if (w->n_stack > l->max_expert) l->max_expert = w->n_stack;
         if (t->bufs[op->out].mult > l->max_group_rows) l->max_group_rows = t->bufs[op->out].mult;
         touch(l, AT_GROUP, 1, false);
+        if (mixture >= 0) begin_waves(l, mixture);
     }
     if (at >= 0) touch(l, AT_AREA + (size_t)at * SPACE, 1, false);
     touch_buf(l, op->in[0], false); /* adapters read it even where the product reads its int8 copy */
@@ -224,6 +245,7 @@ static int lower_product(lowering *l, int i, const nn_op *op) {
     cpu_item *it = push(l, CPU_ITEM_OP, i);
     if (it) it->aux = at;
     if (it && half) note_half(l, it, op);
+    if (it && mixture >= 0) end_waves(l, it, mixture);
     return l->rc;
 }
 
@@ -241,16 +263,16 @@ static void parts_need(lowering *l, const nn_op *op) {
 
 static int lower_latent(lowering *l, int i, const nn_op *op) {
     const nn_state *s = &l->x->base.x.model->state[op->layer];
-    bool            store = op->kind == NN_OP_LATENT_STORE;
-    size_t          floats = (size_t)(s->dim_k + s->dim_v) * (size_t)(store ? 1 : op->u.attn.n_head);
+    bool            stores = op->kind == NN_OP_LATENT_STORE;
+    size_t          floats = (size_t)(s->dim_k + s->dim_v) * (size_t)(stores ? 1 : op->u.attn.n_head);
     if (floats > l->pack_floats) l->pack_floats = floats;
-    if (!store) parts_need(l, op);
+    if (!stores) parts_need(l, op);
     touch_buf(l, op->in[0], false);
     touch_buf(l, op->in[1], false);
     touch(l, AT_PACK, 1, true);
     push(l, CPU_ITEM_PACK, i);
     touch(l, AT_PACK, 1, false);
-    touch(l, AT_STATE + (size_t)op->layer * SPACE, 1, store);
+    touch(l, AT_STATE + (size_t)op->layer * SPACE, 1, stores);
     if (op->out) touch_buf(l, op->out, true);
     push(l, CPU_ITEM_OP, i);
     return l->rc;
@@ -462,6 +484,9 @@ static int alloc_scratch(lowering *l) {
     for (int k = 0; k < CPU_AREAS && l->area_bytes; k++) ok = (x->areas[k] = take(x, l->area_bytes)) && ok;
     if (l->max_expert) {
         ok = (x->start = take_zeroed(x, (size_t)l->max_expert + 1, sizeof *x->start)) && ok;
+        ok = (x->expert = take_zeroed(x, (size_t)l->max_expert, sizeof *x->expert)) && ok;
+        ok = (x->counts = take_zeroed(x, (size_t)l->max_expert, sizeof *x->counts)) && ok;
+        ok = (x->wave.slots = take_zeroed(x, (size_t)l->max_expert, sizeof *x->wave.slots)) && ok;
         ok = (x->row_of = take_zeroed(x, rows, sizeof *x->row_of)) && ok;
         ok = (x->in_of = take_zeroed(x, rows, sizeof *x->in_of)) && ok;
     }
@@ -488,7 +513,7 @@ static bool keeps_nothing(const nn_model *m) {
 
 int cpu_lower(cpu_exec *x, err *e) {
     const nn_tape *t = x->base.x.model->tape;
-    lowering       l = { .x = x, .e = e };
+    lowering       l = { .x = x, .mixture = -1, .e = e };
     int            rc;
     if ((rc = alloc_state(x, e)) < 0) return rc;
     l.version = calloc((size_t)t->n_bufs, sizeof *l.version);

@@ -165,11 +165,11 @@ static void piece(cpu_exec *x, const nn_op *op, int64_t row, int64_t c0, int64_t
 }
 
 static void elementwise(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
-    int64_t width = width_of(x, op->out), rows = local_rows(&x->base, op->out), pieces = (width + PIECE - 1) / PIECE,
-            lo, hi;
+    int64_t width = width_of(x, op->out), rows = cpu_rows(x, it, op->out), pieces = (width + PIECE - 1) / PIECE, lo, hi;
     cpu_share(rows * pieces, worker, x->n_workers, &lo, &hi);
     while (lo < hi) { /* as many pieces of one row as this worker has */
-        int64_t row = lo / pieces, p0 = lo % pieces, p1 = p0 + (hi - lo) < pieces ? p0 + (hi - lo) : pieces;
+        int64_t row = cpu_row(x, it, lo / pieces), p0 = lo % pieces,
+                p1 = p0 + (hi - lo) < pieces ? p0 + (hi - lo) : pieces;
         int64_t c0 = p0 * PIECE, n = (p1 * PIECE < width ? p1 * PIECE : width) - c0;
         piece(x, op, row, c0, n);
         if (it->also >= 0) cpu_quant_piece(x, it->also, op->out, row * width + c0, n);
@@ -267,12 +267,15 @@ static void route(cpu_exec *x, const nn_op *op, int worker) {
     }
 }
 
-static void weigh(cpu_exec *x, const nn_op *op, int worker) {
+static void weigh(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
     int64_t      width = width_of(x, op->out), lo, hi;
     const float *chosen = local_buf(&x->base, op->in[0]);
     float       *y = local_buf(&x->base, op->out);
-    cpu_share(local_rows(&x->base, op->out), worker, x->n_workers, &lo, &hi);
-    for (; lo < hi; lo++) x->k.ops.scale(y + lo * width, y + lo * width, chosen[lo * 2 + 1], width);
+    cpu_share(cpu_rows(x, it, op->out), worker, x->n_workers, &lo, &hi);
+    for (; lo < hi; lo++) {
+        int64_t row = cpu_row(x, it, lo);
+        x->k.ops.scale(y + row * width, y + row * width, chosen[row * 2 + 1], width);
+    }
 }
 
 /* Plain sums in double: a few layers of one family have it, before a product many times as long. */
@@ -358,7 +361,7 @@ static void run_op(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker)
     case NN_OP_ATTN:
     case NN_OP_LATENT_ATTN: cpu_attention(x, it, op, worker); break;
     case NN_OP_ROUTE: route(x, op, worker); break;
-    case NN_OP_WEIGH: weigh(x, op, worker); break;
+    case NN_OP_WEIGH: weigh(x, it, op, worker); break;
     case NN_OP_COMBINE: combine(x, op, worker); break;
     case NN_OP_SPARSIFY: sparsify(x, op, worker); break;
     case NN_OP_MATCH_SIZE: match_size(x, op, worker); break;
@@ -384,7 +387,7 @@ void cpu_run_item(cpu_exec *x, const cpu_item *it, int worker) {
         break;
     case CPU_ITEM_ROPE_TABLE: rope_table(x, it, worker); break;
     case CPU_ITEM_QUANT: cpu_quant(x, it, worker); break;
-    case CPU_ITEM_GROUP: cpu_group(x, op, worker); break;
+    case CPU_ITEM_GROUP: cpu_group(x, it, op, worker); break;
     case CPU_ITEM_PACK: cpu_pack(x, it, op, worker); break;
     case CPU_ITEM_EXPAND: cpu_adapt_expand(x, it, op, worker); break;
     }

@@ -5,14 +5,14 @@
 #include <string.h>
 
 void cpu_quant(cpu_exec *x, const cpu_item *it, int worker) {
-    int64_t      width = x->base.x.model->tape->bufs[it->buf].width, rows = local_rows(&x->base, it->buf), lo, hi;
+    int64_t      width = x->base.x.model->tape->bufs[it->buf].width, rows = cpu_rows(x, it, it->buf), lo, hi;
     const float *in = local_buf(&x->base, it->buf);
     act8        *out = x->areas[it->aux];
     /* Shared by blocks of 8 * 32 values: a single row is cut, too, and every block stands alone. */
     int64_t blocks = width / ACT8_BLOCK, units = (blocks + 7) / 8;
     cpu_share(rows * units, worker, x->n_workers, &lo, &hi);
     for (int64_t u = lo; u < hi; u++) {
-        int64_t row = u / units, b0 = u % units * 8, b1 = b0 + 8 < blocks ? b0 + 8 : blocks;
+        int64_t row = cpu_row(x, it, u / units), b0 = u % units * 8, b1 = b0 + 8 < blocks ? b0 + 8 : blocks;
         x->k.matmul.act_quantize(out + row * blocks + b0, in + row * width + b0 * ACT8_BLOCK, (b1 - b0) * ACT8_BLOCK);
     }
 }
@@ -88,45 +88,67 @@ static int32_t expert_at(const float *chosen, int64_t row) {
     return e;
 }
 
+/* The experts that have rows, in their order; streamed ones that are there in front of those that are not. */
+static void list_groups(cpu_exec *x, const cpu_item *it, int n_expert) {
+    bool streams = x->store && it->mixture >= 0;
+    x->n_groups = 0;
+    for (int pass = 0; pass < (streams ? 2 : 1); pass++) {
+        for (int e = 0; e < n_expert; e++) {
+            if (x->counts[e] && (!streams || store_has(x->store, it->mixture, e) == (pass == 0)))
+                x->expert[x->n_groups++] = e;
+        }
+    }
+}
+
 /* A counting sort; rows of one expert keep their order. Small, so one worker does it. */
-void cpu_group(cpu_exec *x, const nn_op *op, int worker) {
+void cpu_group(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
     const float *chosen = local_buf(&x->base, op->in[1]);
     int64_t      rows = local_rows(&x->base, op->out);
     int          n = op->u.linear.w->n_stack, n_used = x->base.x.model->tape->bufs[op->out].mult;
+    int32_t      at = 0;
     if (worker != 0) return;
-    memset(x->start, 0, (size_t)(n + 1) * sizeof *x->start);
-    for (int64_t r = 0; r < rows; r++) x->start[expert_at(chosen, r) + 1]++;
-    for (int e = 0; e < n; e++) x->start[e + 1] += x->start[e];
-    for (int64_t r = 0; r < rows; r++) {
-        int32_t at = x->start[expert_at(chosen, r)]++;
-        x->row_of[at] = (int32_t)r;
-        x->in_of[at] = (int32_t)(r / n_used);
+    memset(x->counts, 0, (size_t)n * sizeof *x->counts);
+    for (int64_t r = 0; r < rows; r++) x->counts[expert_at(chosen, r)]++;
+    list_groups(x, it, n);
+    for (int g = 0; g < x->n_groups; g++) { /* from now on counts says where an expert's next row goes */
+        int32_t e = x->expert[g], count = x->counts[e];
+        x->start[g] = x->counts[e] = at;
+        at += count;
     }
-    for (int e = n; e > 0; e--) x->start[e] = x->start[e - 1];
-    x->start[0] = 0;
+    x->start[x->n_groups] = at;
+    for (int64_t r = 0; r < rows; r++) {
+        int32_t to = x->counts[expert_at(chosen, r)]++;
+        x->row_of[to] = (int32_t)r;
+        x->in_of[to] = (int32_t)(r / n_used);
+    }
+    x->wave.first = 0;
+    x->wave.end = x->n_groups;
 }
 
 void cpu_experts(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
     const nn_linear *w = &op->u.linear;
     bool             per_token = x->base.x.model->tape->bufs[op->in[0]].mult == 1;
     matmul_args      a = { .out = local_buf(&x->base, op->out), .out_stride = (size_t)w->w->rows, .tiles = x->tiles };
-    int64_t          panels = matmul_panels(w->w->at), used = 0, lo, hi, at = 0;
+    int64_t          panels = matmul_panels(w->w->at), lo, hi;
     input_of(x, it, op, &a);
     if (x->adapt.on) cpu_adapt_shrink(x, it, op, worker);
-    for (int e = 0; e < w->w->n_stack; e++) used += x->start[e + 1] > x->start[e];
-    cpu_share(used * panels, worker, x->n_workers, &lo, &hi);
-    for (int e = 0; e < w->w->n_stack && at < hi; e++) {
-        int32_t r0 = x->start[e], n = x->start[e + 1] - r0;
-        if (n == 0) continue;
-        int64_t p0 = lo > at ? lo - at : 0, p1 = hi - at < panels ? hi - at : panels;
-        at += panels;
-        if (p0 >= p1) continue;
+    cpu_share((x->wave.end - x->wave.first) * panels, worker, x->n_workers, &lo, &hi);
+    while (lo < hi) {
+        int        g = x->wave.first + (int)(lo / panels);
+        int64_t    p0 = lo % panels, p1 = p0 + (hi - lo) < panels ? p0 + (hi - lo) : panels;
+        int32_t    e = x->expert[g], r0 = x->start[g];
+        tensor_mat there;
         a.w = &w->w->at[e];
-        a.n_rows = n;
+        if (it->waved) {
+            there = store_mat_of(x->store, x->wave.slots[g], it->which);
+            a.w = &there;
+        }
+        a.n_rows = x->start[g + 1] - r0;
         a.x_rows = (per_token ? x->in_of : x->row_of) + r0;
         a.out_rows = x->row_of + r0;
         a.bias = w->b ? w->b->data + (int64_t)e * w->w->rows : NULL;
         x->k.matmul.run(&a, p0, p1, cpu_scratch(x, worker));
+        lo += p1 - p0;
     }
 }
 
@@ -141,7 +163,7 @@ void cpu_observe(cpu_exec *x, const nn_op *op, int worker) {
         return;
     }
     bool per_token = x->base.x.model->tape->bufs[op->in[0]].mult == 1;
-    for (int e = 0; e < w->n_stack; e++)
-        for (int32_t i = x->start[e]; i < x->start[e + 1]; i++)
-            see(ctx, w, e, in + (int64_t)(per_token ? x->in_of : x->row_of)[i] * w->cols);
+    for (int g = x->wave.first; g < x->wave.end; g++)
+        for (int32_t i = x->start[g]; i < x->start[g + 1]; i++)
+            see(ctx, w, x->expert[g], in + (int64_t)(per_token ? x->in_of : x->row_of)[i] * w->cols);
 }

@@ -112,7 +112,7 @@ static int make(cuda_exec **out, bool planned, const nn_device *d, const nn_mode
     x->device.number = number_of(d);
     arena_init(&x->mem, 0);
     if ((rc = nn_exec_init(&x->x, &backend_cuda, d, m, o, &x->mem, e)) < 0) goto fail;
-    if ((rc = nn_plan_arena(&x->plan, m->tape, &o->limits, &x->mem, e)) < 0) goto fail;
+    if ((rc = nn_plan_arena(&x->plan, m->tape, &o->limits, false, &x->mem, e)) < 0) goto fail;
     if ((rc = cuda_lower(x, e)) < 0) goto fail;
     if (!planned && (rc = cuda_device_open(&x->device, number_of(d), e)) < 0) goto fail;
     x->x.ahead = x->n_embeds == 1 && x->embeds[0].there && m->tape->logits && x->x.options.first_op == 0 &&

@@ -66,6 +66,7 @@ static int open_part(divided_exec *x, const divided_place *p, int k, bool planne
     nn_memory       m = { 0 };
     int             rc;
     o.ops = x->ops[k];
+    if (k > 0) o.expert_bytes = 0; /* experts of other devices are there to stay */
     if (!find_range(x, k, &o)) return 0;
     if (planned)
         rc = p->backend[k]->measure(&m, &p->device[k], x->x.model, &o, e);
@@ -73,7 +74,13 @@ static int open_part(divided_exec *x, const divided_place *p, int k, bool planne
         m = x->part[k]->memory;
     if (rc < 0) return rc;
     add(&x->x.memory, &m, &p->device[k]);
-    if (!m.weights_bytes) x->x.memory.mapped_bytes += mapped_bytes(x, k);
+    if (!m.weights_bytes) x->x.memory.mapped_bytes += mapped_bytes(x, k) - m.experts.streamed;
+    if (k > 0) return 0;
+    x->x.memory.experts = m.experts;
+    if (x->part[k]) {
+        x->x.streaming = x->part[k]->streaming;
+        x->x.bytes_read = x->part[k]->bytes_read;
+    }
     return 0;
 }
 
@@ -159,6 +166,7 @@ const nn_backend backend_divided = {
     .name = "divided",
     .can = NN_BATCH_EMBD | NN_BATCH_ROW_END | NN_BATCH_SEGMENT | NN_BATCH_ADAPTER | NN_BATCH_AXES | NN_BATCH_ROW_BEGIN |
            NN_BATCH_DEEP | NN_BATCH_STRICT,
+    .streams = true,
     .devices = divided_devices,
     .measure = divided_measure,
     .open = divided_open,

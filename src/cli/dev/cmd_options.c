@@ -76,6 +76,8 @@ static void put_host(const host_options *h, str *out) {
     put_number(out, "speculate", g->speculate);
     put_number(out, "draft_max", g->draft_max);
     put_text(out, "device", g->device);
+    put_number(out, "expert_bytes", (double)g->expert_bytes);
+    put_number(out, "experts_auto", g->experts_auto);
     put_number(out, "k_type", g->k_type);
     put_number(out, "v_type", g->v_type);
     put_number(out, "precise_layers", g->precise_layers);

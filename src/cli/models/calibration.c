@@ -85,6 +85,7 @@ static bool positive(double *out, const json_value *v) { return json_number(v, o
 
 static bool read_entry(calibration *c, const json_value *v) {
     *c = (calibration){ 0 };
+    if (!positive(&c->disk, json_get(v, "disk"))) c->disk = 0;
     return copy(c->model, sizeof c->model, json_get(v, "model")) &&
            copy(c->machine, sizeof c->machine, json_get(v, "machine")) &&
            copy(c->name, sizeof c->name, json_get(v, "name")) &&
@@ -146,9 +147,11 @@ static void put_entry(str *out, const calibration *c) {
     }
     str_printf(out, "\"prompt\":%.6g,\"generation\":%.6g,\"token_bytes\":%.0f,\"token_products\":%.0f,", c->prompt,
                c->generation, c->token_bytes, c->token_products);
-    str_printf(out, "\"prompt_tokens\":%lld,\"generated_tokens\":%lld,\"threads\":%lld,\"measured_at\":%lld}",
+    str_printf(out, "\"prompt_tokens\":%lld,\"generated_tokens\":%lld,\"threads\":%lld,\"measured_at\":%lld",
                (long long)c->prompt_tokens, (long long)c->generated_tokens, (long long)c->threads,
                (long long)c->measured_at);
+    if (c->disk > 0) str_printf(out, ",\"disk\":%.0f", c->disk);
+    str_push(out, '}');
 }
 
 static int write_text(const char *path, const str *text, err *e) {

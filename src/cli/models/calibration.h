@@ -6,7 +6,9 @@
  *
  *   {"version": 1, "entries": [{"model": HEX, "machine": TEXT, "name": TEXT, "prompt": tokens/s, "generation":
  * tokens/s, "prompt_tokens": N, "generated_tokens": N, "threads": N, "cache_type": "f16", "token_bytes": N,
- *     "token_products": N, "measured_at": seconds since 1970}]}
+ *     "token_products": N, "measured_at": seconds since 1970, "disk": bytes/s}]}
+ *
+ * "disk" is there where experts were streamed.
  *
  * A model is known by the names, types and shapes of its tensors: speed depends on nothing else, so a file may move and
  * a fine-tuned model shares the figures of its base. A machine is its CPU's name, instruction sets and cores. A file
@@ -27,6 +29,7 @@ typedef struct calibration {
     int64_t prompt_tokens, generated_tokens, threads;
     double  token_bytes, token_products; /* of the model (runtime/need.h) */
     int64_t measured_at;
+    double  disk; /* bytes per second of the file that experts were read from; 0: none were */
 } calibration;
 
 void calibration_model_key(char out[65], const model_file *f);

@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 #include "cli/models/cache_choices.h"
 #include "cli/models/calibration.h"
+#include "cli/models/disk_speed.h"
 #include "cli/models/models.h"
 #include "cli/options.h"
 #include "cli/run/once.h"
@@ -81,6 +82,8 @@ static int calibrate(info *x, err *e) {
     double          prompt[REPS], generation[REPS];
     double          load = 0;
     o.engine.max_seqs = 1;
+    o.engine.expert_bytes = x->n.experts.bytes;
+    o.engine.experts_auto = false;
     if (getloadavg(&load, 1) == 1 && load > 0.7 * pool_default_threads())
         log_warn("info", "other programs are busy (load %.1f), so the measured speeds will be too low", load);
     int rc = runtime_open(&r, &o, e);
@@ -113,6 +116,7 @@ static int calibrate(info *x, err *e) {
                         .token_bytes = (double)x->n.token_bytes,
                         .token_products = (double)x->n.token_products,
                         .measured_at = (int64_t)time(NULL) };
+    if (x->n.experts.bytes && (rc = disk_speed_measure(x->file, &c->disk, e)) < 0) return rc;
     snprintf(c->model, sizeof c->model, "%s", x->model_key);
     snprintf(c->machine, sizeof c->machine, "%s", x->machine);
     snprintf(c->name, sizeof c->name, "%.120s", x->given);
@@ -142,9 +146,14 @@ static int look(info *x, int n_sequences, err *e) {
         x->fitting_context = need_fitting_context(&x->n, x->file, &x->engine, n_sequences, x->available);
     engine_options there = x->engine;
     there.device = x->n.device;
+    there.expert_bytes = x->n.experts.bytes;
+    there.experts_auto = false;
     cache_choices_find(&x->choices, x->file, &there, x->n.limits.n ? device_memory_sum(&x->n.limits) : x->available);
     calibration_model_key(x->model_key, x->file);
     calibration_machine_key(x->machine, x->gpu);
+    size_t known = strlen(x->machine);
+    if (x->n.experts.bytes)
+        snprintf(x->machine + known, sizeof x->machine - known, ", experts in %zu MiB", x->n.experts.bytes >> 20);
     if (calibration_find(&x->speed, x->model_key, x->machine, x->cache_type))
         x->source = SPEED_MEASURED;
     else if (calibration_estimate(&x->speed, x->machine, (double)x->n.token_bytes, (double)x->n.token_products))
@@ -185,6 +194,30 @@ static void put_speed(const info *x, str *out) {
                    c->name, date);
 }
 
+/* Where the experts of a mixture are; of streamed ones, what a token reads at three rates of hits. */
+static void put_experts(const info *x, str *out) {
+    const nn_expert_memory *m = &x->n.experts;
+    static const int        hits[] = { 0, 75, 90 };
+    char                    a[32], b[32];
+    if (!m->count) return;
+    if (!m->bytes) {
+        str_printf(out, "experts         resident: %d, %s", m->count, bytes_text(a, m->file));
+        if (m->most) str_printf(out, "; streaming takes at least %s (--experts)", bytes_text(b, m->least));
+        str_puts(out, "\n");
+        return;
+    }
+    str_printf(out, "experts         streamed: %s in the file, %s of memory for %d of %d\n", bytes_text(a, m->file),
+               bytes_text(b, m->bytes), m->slots, m->count);
+    for (size_t i = 0; i < sizeof hits / sizeof *hits; i++) {
+        double bytes = (double)m->token * (100 - hits[i]) / 100;
+        str_printf(out, "                %2d%% hits: %s per token", hits[i], bytes_text(a, (uint64_t)bytes));
+        if (x->speed.disk > 0) str_printf(out, ", at most %.1f tokens/s from this disk", x->speed.disk / bytes);
+        str_puts(out, "\n");
+    }
+    if (x->speed.disk > 0)
+        str_printf(out, "                the disk reads %s/s\n", bytes_text(a, (uint64_t)x->speed.disk));
+}
+
 static void put_device(const info *x, str *out) {
     uint64_t bytes = device_memory_beside(&x->n.bytes), limit = device_memory_sum(&x->n.limits);
     char     a[32], b[32];
@@ -215,6 +248,7 @@ static void put_text(const info *x, str *out) {
     str_printf(out, ", %d full sequence%s, cache in %s\n", n->n_sequences, n->n_sequences == 1 ? "" : "s",
                x->cache_type);
     str_printf(out, "weights         %s\n", bytes_text(a, n->weights_bytes));
+    put_experts(x, out);
     str_printf(out, "cache           %s: %s per 1,000 tokens", bytes_text(a, n->cache_bytes),
                bytes_text(b, n->cache_bytes_per_1k));
     if (n->sequence_bytes) str_printf(out, " and %s per sequence", bytes_text(b, n->sequence_bytes));
@@ -281,6 +315,15 @@ static void put_json(const info *x, str *out) {
         str_printf(out, ",\"context_that_fits\":%d", x->fitting_context);
     else
         str_puts(out, ",\"context_that_fits\":null");
+    str_printf(out,
+               "},\"experts\":{\"count\":%d,\"slots\":%d,\"file\":%zu,\"memory\":%zu,\"least\":%zu,\"most\":%zu,"
+               "\"per_token\":%zu,\"disk_bytes_per_second\":",
+               n->experts.count, n->experts.slots, n->experts.file, n->experts.bytes, n->experts.least, n->experts.most,
+               n->experts.token);
+    if (x->speed.disk > 0)
+        str_printf(out, "%.0f", x->speed.disk);
+    else
+        str_puts(out, "null");
     str_puts(out, "},\"cache_types\":");
     cache_choices_json(&x->choices, out);
     str_printf(out, ",\"device\":\"%s\",\"drafters\":\"%s\",\"speed\":{\"source\":%s", x->n.device, x->drafters,
@@ -364,6 +407,7 @@ static const cli_option options[] = {
     CLI_THREADS_OPTION,
     CLI_DEVICE_OPTION,
     CLI_GPU_LAYERS_OPTION,
+    CLI_EXPERTS_OPTION,
     { "calibrate", CLI_FLAG, NULL, "load the model, measure its speed and store that", 0 },
     CLI_CONFIG_OPTIONS,
     CLI_JSON_OPTION,

@@ -412,7 +412,7 @@ static int put_tape(str *out, const model_file *m, err *e) {
     if (rc < 0) return rc;
     arena_init(&mem, 0);
     nn_tape_print(model->tape, out);
-    rc = nn_plan_arena(&plan, model->tape, &(nn_limits){ .max_tokens = 256, .max_outputs = 256 }, &mem, e);
+    rc = nn_plan_arena(&plan, model->tape, &(nn_limits){ .max_tokens = 256, .max_outputs = 256 }, false, &mem, e);
     if (rc == 0) {
         char buffer[32];
         str_printf(out, "\n%d ops over %d buffers; %s of activations for 256 tokens\n", model->tape->n_ops,

@@ -351,6 +351,7 @@ static const cli_option options[] = {
     { "memory", CLI_GROUP, NULL, "memory", 0 },
     CLI_DEVICE_OPTION,
     CLI_GPU_LAYERS_OPTION,
+    CLI_EXPERTS_OPTION,
     CLI_KV_OPTIONS,
     { "adapter-type", CLI_STRING, "TYPE", "how adapters are kept: auto, f32 (exactly), f16 or q8 (auto)", 0 },
     { "cache-dir", CLI_STRING, "DIR", "store the computed keys and values in this directory for the next run", 0 },

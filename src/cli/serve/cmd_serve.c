@@ -467,6 +467,7 @@ const cli_option cli_serve_options[] = {
     { "limits", CLI_GROUP, NULL, "limits", 0 },
     CLI_DEVICE_OPTION,
     CLI_GPU_LAYERS_OPTION,
+    CLI_EXPERTS_OPTION,
     { "cache-mb", CLI_INT, "N", "memory for the keys and values of a model in MiB; 0: two full sequences (0)", 0 },
     CLI_KV_OPTIONS,
     { "speculate", CLI_STRING, "WHO",

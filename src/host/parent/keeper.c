@@ -128,6 +128,16 @@ static void find_fault(const char *list, const char *name, char out[256]) {
     }
 }
 
+/* What a model may take of the machine's memory when all that can go is gone; 0: there is no limit. */
+static uint64_t room_for(const host *h) {
+    uint64_t budget = device_memory_on(&h->options.budget, DEVICE_CPU), pinned = 0;
+    if (budget == HOST_NO_LIMIT) return 0;
+    for (const model *m = h->models; m; m = m->next) {
+        if (m->placed && model_pinned(m)) pinned += device_memory_on(&m->need, DEVICE_CPU);
+    }
+    return budget > pinned ? budget - pinned : 1;
+}
+
 static void start(host *h, model *m) {
     char          fault[256], device[80];
     err           e = { 0 };
@@ -147,6 +157,7 @@ static void start(host *h, model *m) {
     o.open.runtime.path = m->info.path;
     o.open.runtime.engine.device = preferred_device(h, device);
     if (m->settings) o.open.runtime.settings = *m->settings;
+    o.open.runtime.engine.memory_room = room_for(h);
     o.open.runtime.spare_bytes = machine_memory_available(NULL); /* moved weights count as mapped ones do: once */
     const char **paths = NULL;
     o.open.runtime.n_adapter_paths = model_paths(h, m, &paths);

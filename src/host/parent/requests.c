@@ -377,6 +377,11 @@ void model_add_stats(runtime_stats *to, const runtime_stats *s, bool up) {
     }
     to->engine.failed_steps += s->engine.failed_steps;
     to->engine.evictions += s->engine.evictions;
+    to->engine.experts.hits += s->engine.experts.hits;
+    to->engine.experts.misses += s->engine.experts.misses;
+    to->engine.experts.evicted += s->engine.experts.evicted;
+    to->engine.experts.bytes += s->engine.experts.bytes;
+    to->engine.experts.wait_s += s->engine.experts.wait_s;
     to->requests += s->requests;
     to->errors += s->errors;
     to->cancelled += s->cancelled;
@@ -391,6 +396,8 @@ void model_add_stats(runtime_stats *to, const runtime_stats *s, bool up) {
     to->engine.pages_total += s->engine.pages_total;
     to->engine.pages_unused += s->engine.pages_unused;
     to->engine.pages_cached += s->engine.pages_cached;
+    to->engine.experts.slots += s->engine.experts.slots;
+    to->engine.experts.experts += s->engine.experts.experts;
 }
 
 void model_take_end(void *ctx, const child_end *end) {

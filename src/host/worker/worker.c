@@ -29,6 +29,7 @@ enum {
     DEFAULT_QUEUE = 64 << 20,
     MAX_CALLS = 1024,
     MOVING_BYTES = 16 << 20, /* a piece of file_map_settle */
+    STREAMING_FILES = 1024,  /* two descriptors for each file of a model whose experts are streamed */
     SEND_BYTES = 64 << 10,   /* what the engine's thread sends itself */
     STOP_SECONDS = 60,       /* for ending well */
 };
@@ -307,6 +308,7 @@ static void pong(worker *w, uint64_t id) {
     if (atomic_load(&w->state) == READY) {
         runtime_stat(w->runtime, &p.stats);
         p.stamp += p.stats.engine.steps + p.stats.engine.tokens_evaluated + p.stats.requests;
+        p.stamp += p.stats.engine.experts.bytes; /* a step that reads from a slow disk is not one that hangs */
     }
     pthread_mutex_lock(&w->lock);
     (void)wire_put_pong(&w->out, id, &p, NULL);
@@ -375,6 +377,8 @@ static void keep_place(worker *w, const need *n) {
     snprintf(w->device, sizeof w->device, "%s", n->device);
     o->device = w->device;
     o->cache_room = n->cache_room;
+    o->expert_bytes = n->experts.bytes;
+    o->experts_auto = o->experts_auto && w->may_leave; /* elsewhere it is chosen anew */
     /* Weights that were copied to a device are not worth moving in the machine's memory, too. */
     if (strcmp(n->device, DEVICE_CPU) != 0) w->open.runtime.spare_bytes = 0;
 }
@@ -386,11 +390,12 @@ static int measure(worker *w, err *e) {
     int            rc = w->walls;
     if (rc < 0) *e = w->no_walls;
     if (rc == 0) rc = fault_at_load(&w->fault, e);
+    if (o.experts_auto) o.expert_bytes = 0; /* chosen for another place */
     if (rc == 0) rc = need_of_settings(&n, w->open.runtime.path, &w->open.runtime.settings, &o, e);
     if (rc == 0) rc = need_check_device(&n, w->open.runtime.path, &o, e);
     if (rc < 0) return rc;
     keep_place(w, &n);
-    if (w->open.runtime.spare_bytes / 2 > n.weights_bytes) { /* they will move, piece by piece */
+    if (!n.experts.bytes && w->open.runtime.spare_bytes / 2 > n.weights_bytes) { /* they will move, piece by piece */
         n.other_bytes += MOVING_BYTES;
         (void)device_memory_add(&n.bytes, DEVICE_CPU, MOVING_BYTES);
     }
@@ -622,16 +627,19 @@ static int build_walls(worker *w, err *e) {
     for (size_t i = 0; i < n_more; i++) {
         if (access(w->open.runtime.adapter_paths[i], F_OK) == 0) readable[n++] = w->open.runtime.adapter_paths[i];
     }
-    bool            gpu = has_gpu(w->open.runtime.engine.device);
-    sandbox_options o = { .gpu = gpu,
-                          .before_filter = gpu ? prepare_devices : NULL,
-                          .ctx = w,
-                          .readable = readable,
-                          .n_readable = n,
-                          .writable = &cache,
-                          .n_writable = cache ? 1 : 0,
-                          .missing = SANDBOX_WARN };
-    int             rc = sandbox_enter(&o, e);
+    bool                  gpu = has_gpu(w->open.runtime.engine.device);
+    const engine_options *wished = &w->open.runtime.engine;
+    bool                  may_stream = wished->experts_auto || wished->expert_bytes;
+    sandbox_options       o = { .gpu = gpu,
+                                .before_filter = gpu ? prepare_devices : NULL,
+                                .ctx = w,
+                                .readable = readable,
+                                .n_readable = n,
+                                .writable = &cache,
+                                .n_writable = cache ? 1 : 0,
+                                .max_files = may_stream ? STREAMING_FILES : 0,
+                                .missing = SANDBOX_WARN };
+    int                   rc = sandbox_enter(&o, e);
     free(head);
     return rc;
 }

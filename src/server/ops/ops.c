@@ -36,6 +36,17 @@ static void put_places(str *b, const char *name, const char *help, const uint64_
         str_printf(b, "hearth_%s{place=\"%d\"} %llu\n", name, i + 1, (unsigned long long)counts[i]);
 }
 
+static void put_experts(str *b, const nn_streaming *x) {
+    metrics_put(b, "expert_hits_total", "counter", "Streamed experts that a step found in memory.", (double)x->hits);
+    metrics_put(b, "expert_misses_total", "counter", "Streamed experts that had to be read.", (double)x->misses);
+    metrics_put(b, "expert_evictions_total", "counter", "Experts that made room for others.", (double)x->evicted);
+    metrics_put(b, "expert_read_bytes_total", "counter", "Bytes of experts that were read.", (double)x->bytes);
+    metrics_put(b, "expert_wait_seconds_total", "counter", "Time in which steps waited for experts.", x->wait_s);
+    if (!x->slots) return;
+    metrics_put(b, "expert_slots", "gauge", "Experts that there is room for where they are streamed.", x->slots);
+    metrics_put(b, "experts", "gauge", "Experts of the models whose experts are streamed.", x->experts);
+}
+
 /* Counters begin with the server and outlive models; a gauge is there while what it measures is. */
 static void put_engines(str *b, const runtime_stats *r) {
     const engine_stats *g = &r->engine;
@@ -64,6 +75,7 @@ static void put_engines(str *b, const runtime_stats *r) {
                 (double)g->evictions);
     metrics_put(b, "prefix_cache_hit_tokens_total", "counter", "Tokens that were found in the prefix cache.",
                 (double)g->tokens_cached);
+    put_experts(b, &g->experts);
     if (g->pages_total) {
         metrics_put(b, "kv_pages_used", "gauge", "Pages of the cache that are in use.",
                     g->pages_total - g->pages_unused);

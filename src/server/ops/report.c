@@ -156,6 +156,12 @@ void report_stats(server *s, const host_stats *h, str *out) {
     jw_put_int(&w, "kv_pages_total", h->runtime.engine.pages_total);
     jw_put_int(&w, "kv_pages_unused", h->runtime.engine.pages_unused);
     jw_put_int(&w, "kv_pages_cached", h->runtime.engine.pages_cached);
+    const nn_streaming *x = &h->runtime.engine.experts;
+    jw_put_int(&w, "expert_slots", x->slots);
+    jw_put_int(&w, "expert_hits", (int64_t)x->hits);
+    jw_put_int(&w, "expert_misses", (int64_t)x->misses);
+    jw_put_int(&w, "expert_read_bytes", (int64_t)x->bytes);
+    jw_put_real(&w, "expert_wait_seconds", x->wait_s);
     jw_put_int(&w, "grammar_hits", (int64_t)h->runtime.grammar_hits);
     jw_put_int(&w, "grammar_misses", (int64_t)h->runtime.grammar_misses);
     jw_put_int(&w, "resident_bytes", (int64_t)report_resident_bytes());

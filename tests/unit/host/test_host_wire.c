@@ -449,14 +449,18 @@ static void test_small_ones(void **state) {
                              &g->to_disk,
                              &g->not_written,
                              &g->evictions,
+                             &g->experts.hits,
+                             &g->experts.misses,
+                             &g->experts.evicted,
+                             &g->experts.bytes,
                              &p.stats.requests,
                              &p.stats.errors,
                              &p.stats.cancelled,
                              &p.stats.grammar_hits,
                              &p.stats.grammar_misses };
-    int          *narrow[] = { &g->running,      &g->waiting,      &g->paused,         &g->pages_total,
-                               &g->pages_unused, &g->pages_cached, &p.stats.preparing, &p.stats.grammars };
-    size_t       *sizes[] = { &g->states, &g->state_bytes, &g->host_pages, &g->host_bytes, &g->disk_entries };
+    int    *narrow[] = { &g->running,      &g->waiting,        &g->paused,        &g->pages_total,   &g->pages_unused,
+                         &g->pages_cached, &p.stats.preparing, &p.stats.grammars, &g->experts.slots, &g->experts.experts };
+    size_t *sizes[] = { &g->states, &g->state_bytes, &g->host_pages, &g->host_bytes, &g->disk_entries };
     for (size_t k = 0; k < sizeof wide / sizeof *wide; k++) *wide[k] = 100 + k;
     for (size_t k = 0; k < sizeof narrow / sizeof *narrow; k++) *narrow[k] = 200 + (int)k;
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) *sizes[k] = 300 + k;

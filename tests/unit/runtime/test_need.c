@@ -379,12 +379,56 @@ static void test_budget(void **state) {
     assert_true(budget_helps(&budget, &taken, &w, &on_cpu) && budget_helps(&budget, &taken, &w, &on_gpu));
 }
 
+/* A mixture within less memory than it needs: never more than there is, what is opened is what was measured, and below the
+ * least a refusal with the numbers. */
+static void test_streamed(void **state) {
+    fixture f;
+    (void)state;
+    fixture_open(&f, "qwen3_moe");
+    engine_options o = {
+        .n_ctx = 300, .max_seqs = 3, .step_tokens = 8, .n_threads = 2, .device = "cpu", .cpu = cpu_detect()
+    };
+    need     resident = need_of(&f, &o, 0);
+    uint64_t all = device_memory_on(&resident.bytes, DEVICE_CPU);
+    int      streamed = 0, refused = 0;
+    o.experts_auto = true;
+    for (uint64_t room = all + 4096; room > all - (256 << 10); room -= 4096) {
+        need n;
+        err  e = { 0 };
+        o.memory_room = room;
+        if (need_of_model(&n, f.file, &o, 0, &e) < 0) {
+            assert_int_equal(e.code, ERR_NOMEM);
+            assert_non_null(strstr(e.msg, "with as few of its experts as can be"));
+            refused++;
+            continue;
+        }
+        assert_int_equal(refused, 0);
+        assert_true(device_memory_on(&n.bytes, DEVICE_CPU) <= room);
+        assert_true((n.experts.bytes == 0) == (room >= all));
+        if (!n.experts.bytes) continue;
+        streamed++;
+        assert_int_equal(device_memory_on(&n.bytes, DEVICE_CPU), n.weights_bytes - n.experts.streamed + n.experts.bytes +
+                                                                   n.cache_bytes + n.scratch_bytes + n.other_bytes);
+        engine_options opened = o;
+        engine        *g;
+        engine_stats   st;
+        opened.expert_bytes = n.experts.bytes;
+        if (engine_open(&g, f.model, NULL, &opened, &e) < 0) fail_msg("%s", e.msg);
+        engine_stat(g, &st);
+        engine_free(g);
+        assert_int_equal(st.experts.slots, n.experts.slots);
+        assert_int_equal(n.scratch_bytes, st.heap_bytes + f.model->mem.used_bytes);
+    }
+    assert_true(refused > 0 && streamed > 5);
+    fixture_close(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_as_opened), cmocka_unit_test(test_by_hand),  cmocka_unit_test(test_own_context),
-        cmocka_unit_test(test_resident),       cmocka_unit_test(test_mistakes), cmocka_unit_test(test_available),
-        cmocka_unit_test(test_device_memory),  cmocka_unit_test(test_device),   cmocka_unit_test(test_smaller),
-        cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_same_as_opened), cmocka_unit_test(test_streamed),      cmocka_unit_test(test_by_hand),
+        cmocka_unit_test(test_own_context),    cmocka_unit_test(test_resident),      cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_available),      cmocka_unit_test(test_device_memory), cmocka_unit_test(test_device),
+        cmocka_unit_test(test_smaller),        cmocka_unit_test(test_budget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
