@@ -170,7 +170,7 @@ void report_stats(server *s, const host_stats *h, str *out) {
 }
 
 static const char *state_name(const exchange_core *c) {
-    if (!c->conn) return "ending";
+    if (!c->sink) return "ending";
     if (c->in_handler) return "reading";
     if (!c->requests) return "receiving";
     if (c->paused) return "paused";
