@@ -5,6 +5,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import http2 from 'node:http2';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -350,7 +351,8 @@ const cases = {
     // A server that stops tells so, and ends what it has begun.
     const watched = [];
     const watch = new known.health.v1.Health(where, trust);
-    const over = gather(watch, 'Watch', { service: '' }, { each: (m) => watched.push(m.status) });
+    let over;
+    await new Promise((told) => (over = gather(watch, 'Watch', { service: '' }, { each: (m) => told(watched.push(m.status)) })));
     let stopped;
     const events = await gather(client, 'ChatStream', { ...chat, max_tokens: 60, ignore_eos: true }, { metadata, each: (e) => e.kind === 'started' && (stopped = other.stop()) });
     assert.equal(events.at(-1).kind, 'done');
@@ -360,6 +362,52 @@ const cases = {
     client.close();
     watch.close();
     rmSync(dir, { recursive: true, force: true });
+  },
+
+  async 'the REST paths over HTTP/2'() {
+    const session = http2.connect(server.url);
+    const fetch2 = (path, { body, ...headers } = {}) =>
+      new Promise((resolve, reject) => {
+        const stream = session.request({ ':path': path, ':method': body === undefined ? 'GET' : 'POST', ...headers });
+        let [head, content] = [null, ''];
+        stream.setEncoding('utf8');
+        stream.on('response', (h) => (head = h));
+        stream.on('data', (piece) => (content += piece));
+        stream.on('end', () => resolve({ status: head[':status'], head, content }));
+        stream.on('error', reject);
+        stream.end(body);
+      });
+    const one = (path, body) => fetch(server.url + path, body && { method: 'POST', body });
+    for (const path of ['/v1/models', '/nowhere', '/api/tags', '/']) {
+      const [a, b] = [await fetch2(path), await one(path)];
+      assert.equal(a.status, b.status);
+      assert.equal(a.content, await b.text());
+      assert.equal(a.head['content-type'], b.headers.get('content-type'));
+    }
+    const head = await fetch2('/v1/models', { ':method': 'HEAD' });
+    assert.equal(head.content, '');
+    assert.ok(Number(head.head['content-length']) > 0);
+    const body = JSON.stringify({ ...chatRest, stream: true });
+    const said = (text) => text.split('\n').filter((l) => l.startsWith('data: {')).map((l) => JSON.parse(l.slice(6)).choices[0]?.delta.content ?? '').join('');
+    const [a, b] = [await fetch2('/v1/chat/completions', { body }), await one('/v1/chat/completions', body)];
+    assert.equal(said(a.content), said(await b.text()));
+    assert.ok(a.content.endsWith('data: [DONE]\n\n'));
+    assert.equal((await fetch2('/v1/chat/completions', { body: '{' })).status, 400);
+    assert.equal((await fetch2('/v1/chat/completions', { body, ':authority': 'attacker.example' })).status, 403);
+    assert.equal((await fetch2('/v1/chat/completions', { body, origin: 'https://attacker.example' })).status, 403);
+    // A client that goes takes its work along, be it a stream or the connection.
+    const long = JSON.stringify({ ...chatRest, stream: true, max_tokens: 100000, ignore_eos: true });
+    const left = session.request({ ':path': '/v1/chat/completions', ':method': 'POST' });
+    left.end(long);
+    await new Promise((done) => left.once('data', done));
+    left.close(http2.constants.NGHTTP2_CANCEL);
+    await idle();
+    const last = session.request({ ':path': '/v1/chat/completions', ':method': 'POST' });
+    last.on('error', () => {});
+    last.end(long);
+    await new Promise((done) => last.once('data', done));
+    session.destroy();
+    await idle();
   },
 
   async 'metrics name it'() {

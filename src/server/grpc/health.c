@@ -47,18 +47,21 @@ static void put_status(str *out, int status) {
     grpc_close(out, at);
 }
 
-void health_check(exchange *x) {
-    view name = { "", 0 };
-    str  out;
-    read_string(&x->in, &x->body, "service", &name);
-    int status = status_of(x->server, name);
-    if (status == SERVICE_UNKNOWN) {
-        exchange_error(x, 404, "not_found", "service", "there is no service or model of this name");
-        return;
-    }
+static void reply_status(exchange *x, int status) {
+    str out;
     str_init(&out);
     put_status(&out, status);
     exchange_reply(x, 200, GRPC_TYPE, &out);
+}
+
+void health_check(exchange *x) {
+    view name = { "", 0 };
+    read_string(&x->in, &x->body, "service", &name);
+    int status = status_of(x->server, name);
+    if (status == SERVICE_UNKNOWN)
+        exchange_error(x, 404, "not_found", "service", "there is no service or model of this name");
+    else
+        reply_status(x, status);
 }
 
 /* --- watching --- */
@@ -112,9 +115,13 @@ void health_watch(exchange *x) {
     view           name = { "", 0 };
     server        *s = x->server;
     read_string(&x->in, &x->body, "service", &name);
-    watcher *w = s->draining || name.len >= sizeof w->name ? NULL : find_place(s);
+    if (s->draining || name.len >= sizeof(((watcher *)0)->name)) { /* it will not change */
+        reply_status(x, status_of(s, name));
+        return;
+    }
+    watcher *w = find_place(s);
     if (!w) {
-        exchange_error(x, 503, "overloaded", NULL, "this cannot be watched now");
+        exchange_error(x, 503, "overloaded", NULL, "too many are watching");
         return;
     }
     feed *f = exchange_feed(x, GRPC_TYPE);

@@ -2,6 +2,7 @@
 /* hearth.v1.Inference: answers and events as messages. What a body asks for is read as the REST paths read it. */
 #include "server/collect.h"
 #include "server/grpc/grpc.h"
+#include "server/internal.h"
 #include "server/openai/openai.h"
 
 #include <stdlib.h>
@@ -125,10 +126,13 @@ static void stream_event(exchange *x, infer_state *s, size_t request, const runt
     default: return;
     }
     grpc_close(out, at);
-    if (str_ok(out))
-        exchange_put(x, out->data, out->len);
-    else
-        exchange_error_nomem(x);
+    if (!str_ok(out)) {
+        err e = { 0 };
+        err_set_nomem(&e);
+        exchange_fail(x, &e);
+        return;
+    }
+    exchange_put(x, out->data, out->len);
 }
 
 static void on_event(exchange *x, size_t request, const runtime_event *ev) {
