@@ -593,13 +593,22 @@ void exchange_start(exchange *x) {
 
 void exchange_piece(exchange *x, bool last) {
     exchange_core *c = x->core;
-    c->work.stream_type = "application/grpc";
-    if (!c->replied && !c->over) x->route->handle(x);
-    if (last && !c->replied) {
+    if (c->replied) { /* refused by its head alone */
+        if (last) exchange_flush(x);
+        return;
+    }
+    c->work.stream_type = GRPC_TYPE;
+    x->route->handle(x);
+    if (last && !c->replied && !c->over) {
         exchange_begin_stream(x);
         c->over = true;
     }
-    if (!c->replied || last) exchange_flush(x);
+    if (!c->over && c->sink->kind->congested(c->sink)) {
+        err e;
+        err_set(&e, ERR_BUSY, "the answers are not read");
+        exchange_fail(x, &e);
+    }
+    exchange_flush(x);
 }
 
 static void ask_stats(exchange *x) {

@@ -426,6 +426,33 @@ def mutations(server):
     return f"{ROUNDS} conversations"
 
 
+def questions(server):
+    """Reflection answers much to little: whoever asks without reading is cut off."""
+    path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+    ask = framed(field(4, b"hearth.v1.Inference"))
+    with Wire(server) as w:
+        w.send(HEADERS, END_HEADERS, 1, head(path))
+        w.send(DATA, 0, 1, ask[:3])  # in pieces
+        w.send(DATA, 0, 1, ask[3:] + ask)
+        w.send(DATA, END_STREAM, 1, b"")
+        assert w.outcome(1) == 0
+        w.send(HEADERS, END_HEADERS, 3, head(path))
+        w.send(DATA, 0, 3, ask * 600)
+        assert w.outcome(3) == 14
+        w.send(HEADERS, END_HEADERS, 5, head(path))
+        w.send(DATA, 0, 5, framed(b"\xff\xff"))
+        assert w.outcome(5) == 3
+        w.call(7, CHECK, framed(b""))
+        assert w.outcome(7) == 0
+    with Wire(server, settings=[(INITIAL_WINDOW, 0)]) as w:
+        w.send(HEADERS, END_HEADERS, 1, head(path))
+        for _ in range(20):
+            w.send(DATA, 0, 1, ask)
+        w.until(lambda f: f[0] == HEADERS and f[2] == 1)
+        eventually(lambda: server.get("/v1/models")[0] == 200, 5)
+    alive(server)
+
+
 def slow_window(server):
     """A client that gives a stream a few bytes at a time gets everything, in order."""
     with Wire(server, settings=[(INITIAL_WINDOW, 0)]) as w:
@@ -483,7 +510,7 @@ def main():
     checks = Checks()
     with Server(PROGRAM, "--model", f"demo={DEMO}", "--max-body-mb", "1", log_level="error") as server:
         alive(server)
-        for check in (prefaces, cut_at_every_byte, wrong_messages, wrong_heads, too_large, many_streams, floods, mutations, slow_window):
+        for check in (prefaces, cut_at_every_byte, wrong_messages, wrong_heads, too_large, many_streams, floods, mutations, questions, slow_window):
             checks.run(check, server)
     with Server(PROGRAM, "--model", f"demo={DEMO}", "--stall-seconds", "3", "--body-seconds", "1", "--idle-seconds", "2", log_level="error") as server:
         for check in (stalled_stream, slow_body, idle_connection):

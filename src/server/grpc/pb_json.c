@@ -72,9 +72,10 @@ static int put_beside(reading *r, json_t *object, const char *members) {
 static void forget(const pb_field *f, json_t *object) {
     char        key[64];
     const char *path = path_of(f), *name;
-    json_t     *more = f->beside ? json_loads(f->beside, 0, NULL) : NULL, *value;
+    json_t     *more, *value;
     snprintf(key, sizeof key, "%.*s", (int)strcspn(path, "."), path);
-    json_object_del(object, key);
+    if (f->type != PB_BOOL && json_object_del(object, key) != 0) return; /* it was not there */
+    more = f->beside ? json_loads(f->beside, 0, NULL) : NULL;
     json_object_foreach(more, name, value) json_object_del(object, name);
     json_decref(more);
 }

@@ -163,6 +163,8 @@ void reflect_file(const grpc_file *f, str *out) {
 
 /* --- what is asked --- */
 
+enum { MAX_ANSWERS = 1 << 20 };
+
 enum { ASK_HOST = 1, ASK_FILE = 3, ASK_SYMBOL = 4, ASK_EXTENSION = 5, ASK_EXTENSIONS = 6, ASK_SERVICES = 7 };
 enum { TELL_HOST = 1, TELL_ASKED, TELL_FILES = 4, TELL_SERVICES = 6, TELL_ERROR = 7 };
 
@@ -262,17 +264,18 @@ static bool answer(view message, str *out) {
     return true;
 }
 
-/* Whenever more has come: answers the questions that are complete. */
+/* Whenever more has come: answers the questions that are complete. Answers are much longer than questions. */
 void reflect_call(exchange *x) {
     str *body = &x->http->body, out;
     view rest = { str_cstr(body), body->len }, message;
     err  e = { 0 };
-    bool ok = true;
     str_init(&out);
-    while (ok && grpc_next(&rest, &message, &e)) ok = answer(message, &out);
-    if (!ok || e.code) {
-        exchange_error(x, e.code == ERR_UNSUPPORTED ? 501 : 400, "invalid_message", NULL, "%s",
-                       e.code ? e.msg : "the bytes are not a message of reflection");
+    while (!e.code && grpc_next(&rest, &message, &e)) {
+        if (!answer(message, &out)) err_set(&e, ERR_FORMAT, "the bytes are not a message of reflection");
+        if (out.len > MAX_ANSWERS || !str_ok(&out)) err_set(&e, ERR_BUSY, "these are too many questions at once");
+    }
+    if (e.code) {
+        exchange_fail(x, &e);
     } else if (out.len) {
         exchange_begin_stream(x);
         exchange_put(x, out.data, out.len);

@@ -371,7 +371,12 @@ static void on_head(stream *s, bool last) {
         return;
     }
     s->http->chunked = !last && s->http->content_length == 0;
+    bool waits = s->http->expect_continue;
     exchange_admit(s->x);
+    if (waits && s->x && !s->x->core->replied) {
+        nghttp2_nv go_on = field(":status", 7, "100", 3);
+        nghttp2_submit_headers(s->conn->h2->session, NGHTTP2_FLAG_NONE, s->id, NULL, &go_on, 1, NULL);
+    }
     if (last) complete(s);
 }
 
