@@ -71,12 +71,13 @@ static int put_beside(reading *r, json_t *object, const char *members) {
 /* Removes what a field has put: the first member of its path, and those beside it. */
 static void forget(const pb_field *f, json_t *object) {
     char        key[64];
-    const char *path = path_of(f), *name;
-    json_t     *more, *value;
+    const char *path = path_of(f);
+    json_t     *more;
     snprintf(key, sizeof key, "%.*s", (int)strcspn(path, "."), path);
     if (f->type != PB_BOOL && json_object_del(object, key) != 0) return; /* it was not there */
     more = f->beside ? json_loads(f->beside, 0, NULL) : NULL;
-    json_object_foreach(more, name, value) json_object_del(object, name);
+    for (void *at = json_object_iter(more); at; at = json_object_iter_next(more, at))
+        json_object_del(object, json_object_iter_key(at));
     json_decref(more);
 }
 

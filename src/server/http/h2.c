@@ -359,21 +359,22 @@ static void on_head(stream *s, bool last) {
     const char *reason;
     int         status;
     s->http = read_head(s, &status, &reason);
-    s->x = exchange_open(s->conn->server, &s->sink, s->http);
-    if (!s->x) {
+    exchange *x = exchange_open(s->conn->server, &s->sink, s->http);
+    if (!x) {
         give_up(&s->sink);
         return;
     }
-    s->x->core->is_rpc = s->is_rpc;
+    s->x = x;
+    x->core->is_rpc = s->is_rpc;
     str_deinit(&s->fields);
     if (!s->http) {
-        exchange_refuse(s->x, status, reason);
+        exchange_refuse(x, status, reason);
         return;
     }
-    s->http->chunked = !last && s->http->content_length == 0;
     bool waits = s->http->expect_continue;
-    exchange_admit(s->x);
-    if (waits && s->x && !s->x->core->replied) {
+    s->http->chunked = !last && s->http->content_length == 0;
+    exchange_admit(x);
+    if (waits && s->x == x && !x->core->replied) { /* else it was answered, and may be gone */
         nghttp2_nv go_on = field(":status", 7, "100", 3);
         nghttp2_submit_headers(s->conn->h2->session, NGHTTP2_FLAG_NONE, s->id, NULL, &go_on, 1, NULL);
     }
@@ -534,7 +535,10 @@ bool h2_open(conn *c) {
 void h2_free(conn *c) {
     struct h2 *h = c->h2;
     if (!h) return;
-    while (h->streams) stream_free(h->streams);
+    for (stream *s = h->streams, *next; s; s = next) {
+        next = s->next;
+        stream_free(s);
+    }
     nghttp2_session_del(h->session);
     if (h->turn) event_free(h->turn);
     str_deinit(&h->batch);
