@@ -287,7 +287,7 @@ const cases = {
 
   async 'many streams share one connection'() {
     const want = await rest('/v1/chat/completions', chatRest);
-    const all = await Promise.all(Array.from({ length: 50 }, () => gather(inference, 'ChatStream', chat)));
+    const all = await Promise.all(Array.from({ length: process.env.HEARTH_QUICK ? 12 : 50 }, () => gather(inference, 'ChatStream', chat)));
     for (const events of all) {
       assert.equal(events.filter((e) => e.kind === 'content').map((e) => e.content).join(''), want.choices[0].message.content);
     }
@@ -341,7 +341,7 @@ const cases = {
     const [cert, key] = [join(dir, 'cert.pem'), join(dir, 'key.pem')];
     execFileSync('openssl', ['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-keyout', key, '-out', cert, '-days', '2', '-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1'], { stdio: 'ignore' });
     const other = await startServer(hearth, '--model', demo, '--tls-cert', cert, '--tls-key', key, '--api-key-file', keys);
-    const where = other.url.replace('https://', '');
+    const where = other.url.replace('https://127.0.0.1', 'localhost');
     const trust = grpc.credentials.createSsl(readFileSync(cert));
     const client = new api.Inference(where, trust);
     await refused(ask(client, 'Chat', chat), grpc.status.UNAUTHENTICATED, /API key/);
@@ -354,7 +354,7 @@ const cases = {
     let over;
     await new Promise((told) => (over = gather(watch, 'Watch', { service: '' }, { each: (m) => told(watched.push(m.status)) })));
     let stopped;
-    const events = await gather(client, 'ChatStream', { ...chat, max_tokens: 60, ignore_eos: true }, { metadata, each: (e) => e.kind === 'started' && (stopped = other.stop()) });
+    const events = await gather(client, 'ChatStream', { ...chat, max_tokens: 20, ignore_eos: true }, { metadata, each: (e) => e.kind === 'started' && (stopped = other.stop()) });
     assert.equal(events.at(-1).kind, 'done');
     await over;
     assert.deepEqual(watched, ['SERVING', 'NOT_SERVING']);
@@ -408,6 +408,19 @@ const cases = {
     await new Promise((done) => last.once('data', done));
     session.destroy();
     await idle();
+  },
+
+  async 'the example of docs/grpc.md'() {
+    const page = readFileSync(join(root, 'docs/grpc.md'), 'utf8').split('## Node')[1].split('\n');
+    const first = page.findIndex((line) => line.startsWith('    '));
+    const code = page.slice(first, page.findIndex((line, i) => i > first && /^\S/.test(line))).map((line) => line.slice(4)).join('\n');
+    const file = join(root, 'tests/api/snippet-grpc.mjs');
+    writeFileSync(file, code.replace('localhost:11434', address).replace("['proto']", JSON.stringify([join(root, 'proto')])));
+    try {
+      assert.equal(execFileSync(process.execPath, [file], { timeout: 60000 }).toString(), '12 plus 30 is 42.\n');
+    } finally {
+      rmSync(file);
+    }
   },
 
   async 'metrics name it'() {

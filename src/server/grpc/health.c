@@ -56,7 +56,7 @@ static void reply_status(exchange *x, int status) {
 
 void health_check(exchange *x) {
     view name = { "", 0 };
-    read_string(&x->in, &x->body, "service", &name);
+    read_string(&x->in, &x->body, pb_health_request.fields[0].name, &name);
     int status = status_of(x->server, name);
     if (status == SERVICE_UNKNOWN)
         exchange_error(x, 404, "not_found", "service", "there is no service or model of this name");
@@ -114,7 +114,7 @@ void health_watch(exchange *x) {
     struct timeval tv = { .tv_usec = TICK_MS * 1000 };
     view           name = { "", 0 };
     server        *s = x->server;
-    read_string(&x->in, &x->body, "service", &name);
+    read_string(&x->in, &x->body, pb_health_request.fields[0].name, &name);
     if (s->draining || name.len >= sizeof(((watcher *)0)->name)) { /* it will not change */
         reply_status(x, status_of(s, name));
         return;
