@@ -12,6 +12,7 @@ cmake --install build --prefix "$root" >/dev/null
 for c in json.load(sys.stdin):
     if not c["hidden"] and " " not in c["name"]:
         assert os.path.exists(sys.argv[1] + "/share/man/man1/hearth-" + c["name"] + ".1"), c["name"]' "$root"
+[ -f "$root/share/hearth/proto/hearth/v1/inference.proto" ]
 library=$(find "$root" -name 'libhearth.so' | head -n 1)
 [ -n "$library" ]
 foreign=$(nm -D --defined-only "$library" | awk '$3 !~ /^hearth_/ { print $3 }')

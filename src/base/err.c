@@ -66,6 +66,7 @@ const char *err_code_name(int code) {
     case ERR_LOST: return "device lost";
     case ERR_CONTEXT: return "context too short";
     case ERR_UNLOADED: return "model not loaded";
+    case ERR_DEADLINE: return "deadline exceeded";
     default: return "error";
     }
 }

@@ -25,6 +25,7 @@ enum {
     ERR_LOST = -10,       /* a device is gone for this process; another process may get it back */
     ERR_CONTEXT = -11,    /* a prompt does not fit the context or the cache */
     ERR_UNLOADED = -12,   /* a model is not in memory and could not be brought there */
+    ERR_DEADLINE = -13,   /* the caller's time was over */
 };
 
 typedef struct err {

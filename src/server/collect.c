@@ -157,3 +157,18 @@ void collect_usage(const collect *c, runtime_usage *out) {
     }
     if (out->prompt_tokens == 0) out->prompt_tokens = c->prompt_tokens;
 }
+
+void collect_usage_of(const collect *list, size_t n, runtime_usage *out) {
+    memset(out, 0, sizeof *out);
+    for (size_t i = 0; i < n; i++) {
+        runtime_usage u;
+        collect_usage(&list[i], &u);
+        out->prompt_tokens += u.prompt_tokens;
+        out->cached_tokens += u.cached_tokens;
+        out->generated_tokens += u.generated_tokens;
+        out->drafted_tokens += u.drafted_tokens;
+        out->accepted_tokens += u.accepted_tokens;
+        out->prompt_s += u.prompt_s;
+        out->generate_s += u.generate_s;
+    }
+}

@@ -47,5 +47,7 @@ void collect_put_object(const collect_call *call, str *out);
 bool collect_ok(const collect *c); /* nothing was lost for lack of memory */
 /* Prompt and cached tokens once, generated and reasoning tokens of all choices; times of the slowest. */
 void collect_usage(const collect *c, runtime_usage *out);
+/* The sum over requests that were prompts without thoughts. */
+void collect_usage_of(const collect *list, size_t n, runtime_usage *out);
 
 #endif

@@ -19,6 +19,7 @@ typedef struct error_status {
     const char *openai;    /* "type" */
     const char *responses; /* "code" of a response that failed */
     const char *anthropic; /* "type" */
+    int         grpc;      /* grpc-status */
 } error_status;
 
 /* Never NULL: what is not in the table is the server's fault. */

@@ -11,6 +11,8 @@
 #include "base/log.h"
 #include "server/adapters.h"
 #include "server/error_table.h"
+#include "server/grpc/grpc.h"
+#include "server/handlers.h"
 #include "server/http/feed.h"
 #include "server/http/json_out.h"
 #include "server/http/upload.h"
@@ -32,6 +34,10 @@ void exchange_reply(exchange *x, int status, const char *type, str *body) {
         str_deinit(body);
         return;
     }
+    if (ok && status < 400 && x->route->api->put_reply) {
+        status = x->route->api->put_reply(x, status, type, body);
+        ok = str_ok(body);
+    }
     c->replied = true;
     c->status = status;
     snprintf(c->type, sizeof c->type, "%s", type);
@@ -52,7 +58,7 @@ static void reply_failure(exchange *x, failure *f) {
     x->core->failed = true;
     x->core->failure = *f;
     if (f->status == 503 && !x->core->replied) exchange_header(x, "Retry-After", "1");
-    x->route->api->put_error(&body, f);
+    if (!x->core->is_rpc) x->route->api->put_error(&body, f); /* else the trailers say it */
     exchange_reply(x, f->status, "application/json", &body);
 }
 
@@ -142,8 +148,7 @@ char *exchange_copy(exchange *x, const str *text, view *out) {
 
 /* --- life --- */
 
-exchange *exchange_open(conn *c) {
-    server   *s = c->server;
+exchange *exchange_open(server *s, sink *k, http_request *r) {
     exchange *x = calloc(1, sizeof *x);
     if (x) x->core = calloc(1, sizeof *x->core);
     if (!x || !x->core) {
@@ -152,14 +157,14 @@ exchange *exchange_open(conn *c) {
     }
     x->server = s;
     x->host = s->options.host;
-    x->http = c->parser.request;
+    x->http = r;
     x->created = (int64_t)time(NULL);
     arena_init(&x->arena, ARENA_BYTES);
     uint64_t number = ++s->next_number;
     snprintf(x->id, sizeof x->id, "req-%016llx", (unsigned long long)(s->id_salt ^ number * 0x9e3779b97f4a7c15u));
     x->core->self = x;
-    x->core->conn = c;
-    x->core->is_unix = c->is_unix;
+    x->core->sink = k;
+    x->core->is_unix = k->is_unix;
     x->core->begin_us = clock_us();
     x->core->next = s->exchanges;
     if (x->core->next) x->core->next->core->prev = x;
@@ -216,6 +221,7 @@ static void exchange_free(exchange *x) {
         s->exchanges = c->next;
     if (c->next) c->next->core->prev = c->prev;
     s->n_exchanges--;
+    if (c->deadline) event_free(c->deadline);
     str_deinit(&c->headers);
     str_deinit(&c->ignored);
     str_deinit(&c->out);
@@ -226,12 +232,12 @@ static void exchange_free(exchange *x) {
 
 void exchange_settle(exchange *x) {
     exchange_core *c = x->core;
-    if (!c->conn && !c->in_handler && c->in_flight == 0) exchange_free(x);
+    if (!c->sink && !c->in_handler && c->in_flight == 0) exchange_free(x);
 }
 
 void exchange_detach(exchange *x) {
     exchange_core *c = x->core;
-    c->conn = NULL;
+    c->sink = NULL;
     if (!c->over) c->cancelled = true;
     c->over = true;
     if (c->in_handler) {
@@ -245,92 +251,28 @@ void exchange_detach(exchange *x) {
 
 /* --- sending --- */
 
-/* In HTTP's own words, whatever the locale. */
-static void put_date(str *out) {
-    static const char days[] = "SunMonTueWedThuFriSat", months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
-    time_t            now = time(NULL);
-    struct tm         t;
-    if (!gmtime_r(&now, &t)) return;
-    str_printf(out, "Date: %.3s, %02d %.3s %d %02d:%02d:%02d GMT\r\n", days + 3 * t.tm_wday, t.tm_mday,
-               months + 3 * t.tm_mon, t.tm_year + 1900, t.tm_hour, t.tm_min, t.tm_sec);
-}
-
-static void put_head(exchange *x, str *out, bool chunked) {
-    exchange_core *c = x->core;
-    str_printf(out, "HTTP/1.1 %d %s\r\n", c->status, error_status_of(c->status)->text);
-    bool bare = c->status == 204 || c->status == 304; /* has no body, whatever its length would be */
-    if (!bare) str_printf(out, "Content-Type: %s\r\n", c->type);
-    if (chunked)
-        str_puts(out, "Transfer-Encoding: chunked\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
-    else if (!c->streaming && !bare)
-        str_printf(out, "Content-Length: %zu\r\n", c->out.len);
-    put_date(out);
-    str_printf(out, "X-Request-Id: %s\r\n", x->id);
-    if (x->route->api->id_header) str_printf(out, "%s: %s\r\n", x->route->api->id_header, x->id);
-    str_append(out, str_cstr(&c->headers), c->headers.len);
-    if (c->ignored.len && c->status < 400) str_printf(out, "X-Hearth-Ignored: %s\r\n", str_cstr(&c->ignored));
-    str_puts(out, c->close ? "Connection: close\r\n\r\n" : "Connection: keep-alive\r\n\r\n");
-}
-
 /* Ends the connection's part in it. */
 static void finish(exchange *x) {
     exchange_core *c = x->core;
-    conn          *n = c->conn;
+    sink          *k = c->sink;
     c->over = true;
-    c->conn = NULL;
-    bool keep = !c->close;
-    bool owned = x->http != n->parser.request;
-    if (!owned) x->http = NULL;
-    conn_answered(n, keep);
+    c->sink = NULL;
+    k->kind->answered(k, x);
     exchange_settle(x);
 }
 
-typedef struct size_line {
-    char text[20]; /* "1f\r\n", at the end */
-} size_line;
-
-static struct iovec chunk_size(size_line *line, size_t bytes) {
-    size_t at = sizeof line->text - 2;
-    line->text[at] = '\r';
-    line->text[at + 1] = '\n';
-    do line->text[--at] = "0123456789abcdef"[bytes & 15];
-    while (bytes >>= 4);
-    return (struct iovec){ line->text + at, sizeof line->text - at };
-}
-
-/* Head, chunk and end go out in one system call; the parts stay where they are. */
 bool exchange_flush(exchange *x) {
-    static char    line_end[] = "\r\n", stream_end[] = "0\r\n\r\n";
     exchange_core *c = x->core;
-    bool           old = x->http && x->http->minor == 0, chunked = c->streaming && !old;
     bool           last = c->replied || c->over;
-    str            head;
-    struct iovec   parts[5];
-    size_line      size;
-    int            n = 0;
-    if (!c->conn) return false;
+    if (!c->sink) return false;
     if (!c->replied && !c->streaming) return true;
     if (x->server->draining && !c->head_sent) c->close = true;
-    if (old && c->streaming) c->close = true; /* HTTP/1.0 has no chunks: the end of the connection is the end */
-    str_init(&head);
-    if (!c->head_sent) {
-        put_head(x, &head, chunked);
-        c->head_sent = true;
-        parts[n++] = (struct iovec){ head.data, head.len };
-    }
-    if (c->out.len && !c->head_only) {
-        if (chunked) parts[n++] = chunk_size(&size, c->out.len);
-        parts[n++] = (struct iovec){ c->out.data, c->out.len };
-        if (chunked) parts[n++] = (struct iovec){ line_end, sizeof line_end - 1 };
-    }
-    if (last && chunked) parts[n++] = (struct iovec){ stream_end, sizeof stream_end - 1 };
-    bool ok = str_ok(&head) && str_ok(&c->out);
-    if (ok && n) conn_write_parts(c->conn, parts, n);
+    bool ok = c->sink->kind->send(c->sink, x, last);
+    c->head_sent = true;
     str_clear(&c->out);
-    str_deinit(&head);
     if (ok && !last) return true;
     if (!ok)
-        conn_free(c->conn); /* out of memory in the middle: an answer with a hole would be worse */
+        c->sink->kind->give_up(c->sink); /* out of memory in the middle: an answer with a hole would be worse */
     else
         finish(x);
     return false;
@@ -369,14 +311,18 @@ void exchange_fail(exchange *x, const err *e) {
     fail_with(x, &f);
 }
 
-void exchange_cancel(exchange *x, const char *why) {
+static const char *why_cancelled(int code) {
+    return code == ERR_DEADLINE ? "the deadline of the call has passed" : "the request was cancelled";
+}
+
+void exchange_cancel(exchange *x, int code, const char *why) {
     err e;
     if (x->core->in_handler) { /* the answer is another thread's until it comes back */
-        x->core->cancel_asked = true;
+        x->core->cancel_asked = code;
         atomic_store(&x->core->gone, true);
         return;
     }
-    err_set(&e, ERR_CANCELLED, "%s", why);
+    err_set(&e, code, "%s", why);
     exchange_fail(x, &e);
     exchange_flush(x);
 }
@@ -414,16 +360,40 @@ static void trim_slashes(http_request *r) {
 }
 
 /* A path that is not a route still has the errors of its protocol. */
+static void set_lost(exchange *x, view path) {
+    x->core->lost = (route){ "*", "unknown", x->core->is_rpc ? &api_grpc : route_api(path), NULL, 0 };
+    x->route = &x->core->lost;
+}
+
+/* A call of gRPC finds methods only, and whoever does not call finds none. */
+static bool find_method(exchange *x) {
+    view path = x->http->path;
+    int  n = path.len > 100 ? 100 : (int)path.len;
+    x->route = grpc_find(path);
+    if (x->route && x->core->is_rpc && view_eq_c(x->http->method, "POST")) return true;
+    bool is_rpc = x->core->is_rpc, found = x->route != NULL;
+    set_lost(x, path);
+    if (!is_rpc)
+        exchange_error(x, 415, "unsupported_media_type", NULL,
+                       "%.*s is a method of gRPC: it is called over HTTP/2 with the content type application/grpc", n,
+                       path.data);
+    else if (found)
+        exchange_error(x, 405, "method_not_allowed", NULL, "a call of gRPC is a POST");
+    else
+        exchange_error(x, 501, "not_implemented", NULL, "there is no method %.*s here", n, path.data);
+    return false;
+}
+
 static bool find_route(exchange *x) {
     bool known = false;
     bool head = view_eq_c(x->http->method, "HEAD");
     trim_slashes(x->http);
+    if (x->core->is_rpc || grpc_find(x->http->path)) return find_method(x);
     x->route = route_find(head ? view_of("GET") : x->http->method, x->http->path, &x->tail, &known);
     if (head && !x->route) x->route = route_find(x->http->method, x->http->path, &x->tail, &known);
     x->core->head_only = head;
     if (x->route) return true;
-    x->core->lost = (route){ "*", "unknown", route_api(x->http->path), NULL, 0 };
-    x->route = &x->core->lost;
+    set_lost(x, x->http->path);
     int n = x->http->path.len > 100 ? 100 : (int)x->http->path.len;
     if (view_eq_c(x->http->method, "OPTIONS")) return true;
     if (known) {
@@ -453,6 +423,36 @@ static void answer_options(exchange *x) {
     exchange_reply(x, 204, "text/plain", &empty);
 }
 
+void exchange_refuse(exchange *x, int status, const char *why) {
+    if (!x->route) set_lost(x, x->http ? x->http->path : view_of("/"));
+    exchange_error(x, status, NULL, NULL, "%s", why);
+    exchange_flush(x);
+}
+
+static void on_deadline(evutil_socket_t fd, short what, void *ctx) {
+    (void)fd;
+    (void)what;
+    exchange_cancel(ctx, ERR_DEADLINE, why_cancelled(ERR_DEADLINE));
+}
+
+/* How long a call of gRPC may take is its client's to say. False: answered. */
+static bool set_deadline(exchange *x) {
+    exchange_core *c = x->core;
+    const view    *v = c->is_rpc ? http_request_get(x->http, "grpc-timeout") : NULL;
+    int64_t        us;
+    if (!v) return true;
+    if (!grpc_timeout(*v, &us)) {
+        exchange_error(x, 400, "invalid_value", "grpc-timeout",
+                       "grpc-timeout: expected up to 8 digits and H, M, S, m, u or n");
+        return false;
+    }
+    struct timeval tv = { .tv_sec = us / 1000000, .tv_usec = us % 1000000 };
+    c->deadline = event_new(x->server->base, -1, 0, on_deadline, x);
+    if (c->deadline && event_add(c->deadline, &tv) == 0) return true;
+    exchange_error_nomem(x);
+    return false;
+}
+
 void exchange_admit(exchange *x) {
     exchange_core *c = x->core;
     bool           body = x->http->chunked || x->http->content_length > 0;
@@ -472,6 +472,7 @@ void exchange_admit(exchange *x) {
         routed = false;
     }
     if (routed && body && !admit_coding(x)) routed = false;
+    if (routed && !set_deadline(x)) routed = false;
     if (routed && (x->route->flags & ROUTE_UPLOAD) && !upload_admit(x)) routed = false;
     if (routed) return; /* the body, then exchange_start */
     /* What follows on the connection is still good if the body is none or short: it is read first, then answered. Who
@@ -501,7 +502,10 @@ static void resolve_model(exchange *x) {
 
 static void run_handler(exchange *x) {
     err e = { 0 };
-    if (x->route->flags & ROUTE_BODY) {
+    if ((x->route->flags & ROUTE_BODY) && x->route->api->read_body) {
+        if (!x->route->api->read_body(x)) return;
+        x->body = node_root(&x->doc);
+    } else if (x->route->flags & ROUTE_BODY) {
         if (json_doc_parse(&x->doc, str_cstr(&x->http->body), x->http->body.len, &e) < 0) {
             if (e.code == ERR_NOMEM)
                 exchange_error_nomem(x);
@@ -527,25 +531,25 @@ static void run_handler(exchange *x) {
 /* The handler has returned; everything is the I/O thread's again. */
 static void handled(exchange *x) {
     exchange_core *c = x->core;
-    if (x->stats && c->conn && !c->replied) run_handler(x);
+    if (x->stats && c->sink && !c->replied) run_handler(x);
     c->in_handler = false;
     if (c->feed) {
-        if (!c->conn)
+        if (!c->sink)
             feed_detach(c->feed);
         else if (c->cancel_asked)
-            exchange_cancel(x, "the request was cancelled");
+            exchange_cancel(x, c->cancel_asked, why_cancelled(c->cancel_asked));
         feed_attached(c->feed); /* may be the end of x */
         return;
     }
     requests_attach(x);
-    if (!c->conn) {
+    if (!c->sink) {
         requests_cancel(x);
         exchange_settle(x);
         return;
     }
     if (!c->replied && c->cancel_asked) {
         err e;
-        err_set(&e, ERR_CANCELLED, "the request was cancelled");
+        err_set(&e, c->cancel_asked, "%s", why_cancelled(c->cancel_asked));
         exchange_error_from(x, &e);
         requests_cancel(x);
     } else if (!c->replied && !c->requests) {
@@ -585,6 +589,26 @@ void exchange_start(exchange *x) {
     err_set(&e, ERR_BUSY, "too many requests are waiting");
     exchange_error_from(x, &e);
     handled(x);
+}
+
+void exchange_piece(exchange *x, bool last) {
+    exchange_core *c = x->core;
+    if (c->replied) { /* refused by its head alone */
+        if (last) exchange_flush(x);
+        return;
+    }
+    c->work.stream_type = GRPC_TYPE;
+    x->route->handle(x);
+    if (last && !c->replied && !c->over) {
+        exchange_begin_stream(x);
+        c->over = true;
+    }
+    if (!c->over && c->sink->kind->congested(c->sink)) {
+        err e;
+        err_set(&e, ERR_BUSY, "the answers are not read");
+        exchange_fail(x, &e);
+    }
+    exchange_flush(x);
 }
 
 static void ask_stats(exchange *x) {

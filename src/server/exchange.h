@@ -67,6 +67,11 @@ typedef struct api {
     void (*put_stream_error)(exchange *x, const failure *f, const str *body);
     void (*heartbeat)(exchange *x); /* puts a comment; NULL: none */
     const char *id_header;          /* X-Request-Id as its clients call it; NULL: so */
+    /* Of a protocol whose bodies and answers are not JSON. */
+    bool (*read_body)(exchange *x); /* fills x->doc; false: answered. NULL: the body is JSON */
+    int (*put_reply)(exchange *x, int status, const char *type,
+                     str *body);                       /* makes its own of a good answer; its status */
+    void (*put_trailers)(const exchange *x, str *out); /* lines "name: value\r\n": how it went */
 } api;
 
 enum {
@@ -80,6 +85,7 @@ enum {
     ROUTE_NAMES = 128,     /* names in the body need not be of models that are here */
     ROUTE_UNCOUNTED = 256, /* reads the metrics: an answer is not counted in them */
     ROUTE_QUIET = 1024,    /* an answer without an error is not logged */
+    ROUTE_PIECES = 2048,   /* gRPC: the handler is called on the I/O thread whenever more of the body has come */
     ROUTE_PUBLIC = 512,    /* never needs a key: says nothing about models or requests */
 };
 

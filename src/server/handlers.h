@@ -11,6 +11,7 @@ extern const api api_native;
 extern const api api_responses; /* OpenAI's, with the events of its newer streams */
 extern const api api_anthropic;
 extern const api api_ollama;
+extern const api api_grpc;
 
 typedef void handler(exchange *x);
 
@@ -36,7 +37,8 @@ extern handler ops_root, ops_ui, ops_asset;
 
 /* native.c */
 extern handler native_adapters, native_set_adapters, native_props, native_tokenize, native_detokenize,
-    native_apply_template, native_infill, native_complete, native_embed, native_rerank, native_load, native_unload;
+    native_apply_template, native_count, native_infill, native_complete, native_embed, native_rerank, native_load,
+    native_unload;
 
 /* openai*.c */
 extern handler openai_chat, openai_complete, openai_embed, openai_models, openai_model, openai_responses,

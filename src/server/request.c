@@ -226,7 +226,7 @@ static void refuse(exchange *x, uint64_t worker, err *why) {
 static void give_event(exchange *x, const request *r, int64_t at_us, const runtime_event *ev) {
     exchange_core *c = x->core;
     note(x, at_us, ev);
-    if (c->over || c->replied || !c->conn) return;
+    if (c->over || c->replied || !c->sink) return;
     if (ev->kind == RUNTIME_ERROR) {
         exchange_fail(x, ev->error);
         return;
@@ -272,7 +272,7 @@ static void take_event(exchange *x, request *r, const item *it) {
  */
 static void drain(exchange *x, request *r) {
     exchange_core *c = x->core;
-    bool           lost, last_lost, wait = c->paused && c->conn && !c->over;
+    bool           lost, last_lost, wait = c->paused && c->sink && !c->over;
     pthread_mutex_lock(&r->lock);
     bool full = r->bytes > x->server->options.stream_bytes;
     if (wait && !full) {
@@ -287,7 +287,7 @@ static void drain(exchange *x, request *r) {
     lost = r->lost;
     last_lost = r->last_lost;
     pthread_mutex_unlock(&r->lock);
-    if (wait) conn_free(c->conn); /* detaches x, which stays for its requests */
+    if (wait) c->sink->kind->give_up(c->sink); /* detaches x, which stays for its requests */
     while (list) {
         slab *s = list;
         list = s->next;
@@ -329,7 +329,7 @@ static void hold_back(exchange *x) {
 static void proceed(exchange *x) {
     exchange_core *c = x->core;
     submit_more(x);
-    if (!c->over && !c->replied && !c->failed && c->conn && c->requests_over == c->work.n_requests) {
+    if (!c->over && !c->replied && !c->failed && c->sink && c->requests_over == c->work.n_requests) {
         if (c->work.on_reply && !c->work.stream_type)
             c->work.on_reply(x);
         else
@@ -339,11 +339,11 @@ static void proceed(exchange *x) {
         else if (!c->replied)
             exchange_error(x, 500, NULL, NULL, "no answer was written");
     }
-    if (!c->conn) {
+    if (!c->sink) {
         exchange_settle(x);
         return;
     }
-    if (exchange_flush(x) && !c->paused && conn_congested(c->conn)) hold_back(x);
+    if (exchange_flush(x) && !c->paused && c->sink->kind->congested(c->sink)) hold_back(x);
 }
 
 static void take_posted(post *p) {
@@ -364,7 +364,7 @@ static void post_due(exchange *x, request *r) {
 
 void requests_resume(exchange *x) {
     exchange_core *c = x->core;
-    if (!c->paused || conn_congested(c->conn)) return;
+    if (!c->paused || c->sink->kind->congested(c->sink)) return;
     c->paused = false;
     for (size_t i = 0; i < c->next_request; i++) {
         if (c->requests[i].in_flight) host_resume(x->host, c->requests[i].id);

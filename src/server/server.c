@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "server/grpc/grpc.h"
 #include "server/http/upload.h"
 #include "server/internal.h"
 #include "server/openai/kept.h"
@@ -82,6 +83,7 @@ static void begin_drain(server *s) {
     if (s->told) s->told(s->told_ctx, SERVER_DRAIN);
     log_info("server", "draining: %d requests are still running", s->n_exchanges);
     server_close_listeners(s);
+    health_end(s);
     events_end(s->events); /* a page that looks on would keep the server up */
     conn_close_idle(s);
     set_timer(s->drain_timer, s->options.drain_seconds);
@@ -93,7 +95,8 @@ static void cut(server *s) {
     log_warn("server", "cutting off %d requests", s->n_exchanges);
     for (exchange *x = s->exchanges, *next; x; x = next) {
         next = x->core->next;
-        if (x->core->conn && x->core->conn->phase == CONN_ANSWER) exchange_cancel(x, "the server is stopping");
+        sink *k = x->core->sink;
+        if (k && k->kind->answering(k)) exchange_cancel(x, ERR_CANCELLED, "the server is stopping");
     }
     for (conn *c = s->conns, *next; c; c = next) {
         next = c->next;
@@ -214,6 +217,7 @@ void server_free(server *s) {
         exchange_settle(x);
     }
     events_free(s->events);
+    health_free(s);
     if (s->wake_event) event_free(s->wake_event);
     if (s->drain_timer) event_free(s->drain_timer);
     if (s->retry_timer) event_free(s->retry_timer);

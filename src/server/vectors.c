@@ -44,7 +44,7 @@ static void on_over(exchange *x) {
     }
     str_init(&b);
     v->put(v, &b);
-    exchange_reply(x, 200, "application/json", &b);
+    exchange_reply(x, 200, v->type, &b);
 }
 
 void vectors_read_prompt(exchange *x, vectors_prompt *out) {
@@ -58,7 +58,7 @@ void vectors_read_prompt(exchange *x, vectors_prompt *out) {
 }
 
 void vectors_run(exchange *x, view model, int64_t keep_alive_ms, runtime_request *q, size_t n, int dimensions,
-                 const vectors_prompt *prompt, int form, void (*put)(const vectors *v, str *out)) {
+                 const vectors_prompt *prompt, int form, const char *type, void (*put)(const vectors *v, str *out)) {
     vectors *v = calloc(1, sizeof *v);
     if (v) {
         x->state = v;
@@ -73,6 +73,7 @@ void vectors_run(exchange *x, view model, int64_t keep_alive_ms, runtime_request
     v->n = n;
     v->model = model;
     v->form = form;
+    v->type = type;
     v->put = put;
     v->begin_us = clock_us();
     for (size_t i = 0; i < n; i++) {

@@ -10,14 +10,15 @@
 enum { VECTORS_MAX_TEXTS = 2048 };
 
 typedef struct vectors {
-    view    model;
-    int     form; /* the adapter's own: which of its forms the answer has */
-    int64_t begin_us;
-    float **at;
-    int    *sizes;
-    size_t  n;
-    int64_t prompt_tokens; /* of all */
-    bool    failed;        /* out of memory */
+    view        model;
+    int         form; /* the adapter's own: which of its forms the answer has */
+    int64_t     begin_us;
+    float     **at;
+    int        *sizes;
+    size_t      n;
+    int64_t     prompt_tokens; /* of all */
+    bool        failed;        /* out of memory */
+    const char *type;          /* of what put writes */
     void (*put)(const struct vectors *v, str *out);
 } vectors;
 
@@ -32,6 +33,6 @@ void vectors_put(jw *w, const vectors *v, size_t i); /* the numbers of the i-th 
 
 /* Starts the requests (texts or tokens filled in); x answers with what put writes. */
 void vectors_run(exchange *x, view model, int64_t keep_alive_ms, runtime_request *q, size_t n, int dimensions,
-                 const vectors_prompt *prompt, int form, void (*put)(const vectors *v, str *out));
+                 const vectors_prompt *prompt, int form, const char *type, void (*put)(const vectors *v, str *out));
 
 #endif

@@ -77,7 +77,8 @@ static void heartbeat(exchange *x) {
     exchange_put(x, ping, sizeof ping - 1);
 }
 
-const api api_anthropic = { "anthropic", put_error, put_stream_error, heartbeat, "Request-Id" };
+const api api_anthropic = { "anthropic", put_error, put_stream_error, .heartbeat = heartbeat,
+                            .id_header = "Request-Id" };
 
 /* --- parts of an answer --- */
 

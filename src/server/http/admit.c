@@ -44,9 +44,9 @@ static bool is_loopback_name(view name) {
 
 bool admit_host(const exchange *x) {
     const server_options *o = &x->server->options;
-    const conn           *c = x->core->conn;
+    const sink           *k = x->core->sink;
     view                  name = host_name(x->http->host);
-    if (c->is_unix || !c->is_loopback) return true;
+    if (k->is_unix || !k->is_loopback) return true;
     if (x->http->host.len == 0) return x->http->minor == 0;
     if (is_loopback_name(name)) return true;
     for (size_t i = 0; i < o->n_allow_hosts; i++) {

@@ -29,7 +29,7 @@ static void advance(conn *c);
 
 /* --- deadlines --- */
 
-static void arm(conn *c, double seconds) {
+void conn_arm(conn *c, double seconds) {
     struct timeval tv = { .tv_sec = (time_t)seconds,
                           .tv_usec = (suseconds_t)((seconds - (double)(time_t)seconds) * 1e6) };
     event_add(c->timer, &tv);
@@ -40,15 +40,16 @@ static void enter(conn *c, conn_phase phase) {
     c->phase = phase;
     c->phase_us = clock_us();
     switch (phase) {
-    case CONN_IDLE: arm(c, c->first ? o->head_seconds : o->idle_seconds); break;
-    case CONN_HEAD: arm(c, o->head_seconds); break;
-    case CONN_BODY: arm(c, o->body_seconds); break;
+    case CONN_IDLE: conn_arm(c, c->first ? o->head_seconds : o->idle_seconds); break;
+    case CONN_HEAD: conn_arm(c, o->head_seconds); break;
+    case CONN_BODY: conn_arm(c, o->body_seconds); break;
     case CONN_ANSWER:
         c->moved_us = c->sent_us = c->phase_us;
-        arm(c, o->heartbeat_seconds < o->stall_seconds ? o->heartbeat_seconds : o->stall_seconds);
+        conn_arm(c, o->heartbeat_seconds < o->stall_seconds ? o->heartbeat_seconds : o->stall_seconds);
         break;
-    case CONN_FLUSH: arm(c, o->stall_seconds); break;
-    case CONN_LINGER: arm(c, LINGER_US / 1e6); break;
+    case CONN_FLUSH: conn_arm(c, o->stall_seconds); break;
+    case CONN_LINGER: conn_arm(c, LINGER_US / 1e6); break;
+    case CONN_H2: break; /* h2.c does */
     }
 }
 
@@ -60,26 +61,26 @@ static void body_deadline(conn *c) {
     uint64_t bytes = c->parser.request->no_limit ? upload_received(c->x) : c->parser.request->body.len;
     double   allowed = c->server->options.body_seconds + (double)bytes / BODY_BYTES_PER_S;
     if (c->held) /* our disk is slow, not the client */
-        arm(c, c->server->options.body_seconds);
+        conn_arm(c, c->server->options.body_seconds);
     else if (elapsed < allowed)
-        arm(c, allowed - elapsed + 0.01);
+        conn_arm(c, allowed - elapsed + 0.01);
     else
         refuse(c, 408, "the body did not arrive in time");
 }
 
-static bool stalled(const conn *c) {
+bool conn_stalled(const conn *c) {
     size_t queued = evbuffer_get_length(bufferevent_get_output(c->bev));
     return queued && (double)(clock_us() - c->moved_us) / 1e6 >= c->server->options.stall_seconds * 0.99;
 }
 
 static void answer_tick(conn *c) {
     const server_options *o = &c->server->options;
-    if (stalled(c)) {
+    if (conn_stalled(c)) {
         log_info("server", "a client that did not read its answer was disconnected");
         conn_free(c);
         return;
     }
-    arm(c, o->heartbeat_seconds < o->stall_seconds ? o->heartbeat_seconds : o->stall_seconds);
+    conn_arm(c, o->heartbeat_seconds < o->stall_seconds ? o->heartbeat_seconds : o->stall_seconds);
     if ((double)(clock_us() - c->sent_us) / 1e6 >= o->heartbeat_seconds * 0.9) exchange_beat(c->x);
 }
 
@@ -93,12 +94,13 @@ static void on_timer(evutil_socket_t fd, short what, void *ctx) {
     case CONN_BODY: body_deadline(c); break;
     case CONN_ANSWER: answer_tick(c); break;
     case CONN_FLUSH:
-        if (stalled(c))
+        if (conn_stalled(c))
             conn_free(c);
         else
-            arm(c, c->server->options.stall_seconds / 4);
+            conn_arm(c, c->server->options.stall_seconds / 4);
         break;
     case CONN_LINGER: conn_free(c); break;
+    case CONN_H2: h2_tick(c); break;
     }
 }
 
@@ -131,7 +133,7 @@ static void conn_write(conn *c, const void *data, size_t bytes) {
     conn_write_parts(c, &part, 1);
 }
 
-bool conn_congested(conn *c) { return evbuffer_get_length(bufferevent_get_output(c->bev)) > OUTPUT_HIGH; }
+bool conn_congested(const conn *c) { return evbuffer_get_length(bufferevent_get_output(c->bev)) > OUTPUT_HIGH; }
 
 static void on_drained(struct evbuffer *b, const struct evbuffer_cb_info *info, void *ctx) {
     conn *c = ctx;
@@ -160,7 +162,10 @@ static void count_body(conn *c, size_t bytes) {
     c->body_counted = bytes;
 }
 
-void conn_answered(conn *c, bool keep) {
+static void answered(sink *k, exchange *x) {
+    conn *c = (conn *)k;
+    bool  keep = !x->core->close;
+    if (x->http == c->parser.request) x->http = NULL; /* still the parser's */
     c->x = NULL;
     if (keep && !c->rest_unread) {
         enter(c, CONN_IDLE);
@@ -169,6 +174,12 @@ void conn_answered(conn *c, bool keep) {
     }
     enter(c, CONN_FLUSH);
     if (evbuffer_get_length(bufferevent_get_output(c->bev)) == 0 && !c->advancing) flushed(c);
+}
+
+void conn_shut(conn *c) {
+    c->rest_unread = true;
+    enter(c, CONN_FLUSH);
+    if (evbuffer_get_length(bufferevent_get_output(c->bev)) == 0) begin_linger(c);
 }
 
 /* An answer to something that is not a request. */
@@ -203,7 +214,7 @@ static void refuse(conn *c, int status, const char *reason) {
 /* --- reading --- */
 
 static void on_head(conn *c) {
-    exchange *x = exchange_open(c);
+    exchange *x = exchange_open(c->server, &c->sink, c->parser.request);
     if (!x) {
         refuse(c, 503, "out of memory");
         return;
@@ -236,11 +247,45 @@ static void take_upload(conn *c) {
     if (c->held) bufferevent_disable(c->bev, EV_READ);
 }
 
-void conn_resume(conn *c) {
+static void resume(sink *k) {
+    conn *c = (conn *)k;
     if (!c->held) return;
     c->held = false;
     bufferevent_enable(c->bev, EV_READ);
     if (!c->advancing) advance(c);
+}
+
+/* --- as the sink of its exchange --- */
+
+static bool is_congested(const sink *k) { return conn_congested((const conn *)k); }
+static bool is_answering(const sink *k) { return ((const conn *)k)->phase == CONN_ANSWER; }
+static void give_up(sink *k) { conn_free((conn *)k); }
+
+static const sink_kind kind = { answer_send, is_congested, is_answering, resume, answered, give_up };
+
+/* --- HTTP/1 or HTTP/2 --- */
+
+/* By what the TLS handshake agreed on, else by the first bytes. False: they do not say it yet. */
+static bool choose(conn *c) {
+    static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    char              begin[sizeof preface - 1];
+    bool              second = false;
+    ssize_t           n = evbuffer_copyout(bufferevent_get_input(c->bev), begin, sizeof begin);
+    if (n <= 0) return true;
+    if (c->is_tls) {
+        const unsigned char *name = NULL;
+        unsigned             len = 0;
+        SSL_get0_alpn_selected(bufferevent_openssl_get_ssl(c->bev), &name, &len);
+        second = len == 2 && memcmp(name, "h2", 2) == 0;
+    } else if (memcmp(begin, preface, (size_t)n) == 0) {
+        if ((size_t)n < sizeof begin) return false;
+        second = true;
+    }
+    c->chosen = true;
+    if (!second) return true;
+    c->phase = CONN_H2;
+    if (!h2_open(c)) c->dead = true;
+    return true;
 }
 
 /* Takes what has arrived until a request is being answered or nothing is left. */
@@ -250,6 +295,11 @@ static void advance(conn *c) {
     while (!c->dead && !c->held && (c->phase == CONN_IDLE || c->phase == CONN_HEAD || c->phase == CONN_BODY)) {
         struct evbuffer_iovec v = { 0 };
         size_t                used = 0;
+        if (!c->chosen && !choose(c)) {
+            if (c->phase == CONN_IDLE) enter(c, CONN_HEAD);
+            break;
+        }
+        if (c->phase == CONN_H2) break;
         evbuffer_peek(in, -1, NULL, &v, 1);
         if (v.iov_len == 0) v.iov_base = "";
         if (c->phase == CONN_IDLE && v.iov_len) enter(c, CONN_HEAD);
@@ -272,6 +322,8 @@ static void advance(conn *c) {
         flushed(c);
     else if (c->dead)
         conn_free(c);
+    else if (c->phase == CONN_H2)
+        h2_read(c);
 }
 
 static void on_read(struct bufferevent *bev, void *ctx) {
@@ -283,6 +335,8 @@ static void on_read(struct bufferevent *bev, void *ctx) {
         if (c->lingered > LINGER_BYTES) conn_free(c);
     } else if (c->phase == CONN_ANSWER) {
         if (evbuffer_get_length(in) > PIPELINE_BYTES) conn_free(c);
+    } else if (c->phase == CONN_H2) {
+        h2_read(c);
     } else {
         advance(c);
     }
@@ -294,6 +348,8 @@ static void on_write(struct bufferevent *bev, void *ctx) {
         flushed(c);
     else if (c->phase == CONN_ANSWER && c->x)
         requests_resume(c->x);
+    else if (c->phase == CONN_H2)
+        h2_write(c);
 }
 
 static void on_event(struct bufferevent *bev, short what, void *ctx) {
@@ -339,9 +395,8 @@ void conn_accept(server *s, int fd, const listener *l) {
         return;
     }
     c->server = s;
-    c->is_unix = l->is_unix;
+    c->sink = (sink){ &kind, l->is_unix, l->is_loopback };
     c->is_tls = l->is_tls;
-    c->is_loopback = l->is_loopback;
     c->first = true;
     http_parser_init(&c->parser, s->limits);
     c->bev = open_bufferevent(s, fd, l->is_tls);
@@ -379,6 +434,7 @@ void conn_free(conn *c) {
         if (x->http == c->parser.request) x->http = NULL;
         exchange_detach(x);
     }
+    h2_free(c);
     s->body_bytes -= c->body_counted;
     if (c->prev)
         c->prev->next = c->next;
@@ -396,6 +452,9 @@ void conn_free(conn *c) {
 void conn_close_idle(server *s) {
     for (conn *c = s->conns, *next; c; c = next) {
         next = c->next;
-        if (c->phase == CONN_IDLE) conn_free(c);
+        if (c->phase == CONN_IDLE)
+            conn_free(c);
+        else if (c->phase == CONN_H2)
+            h2_drain(c);
     }
 }

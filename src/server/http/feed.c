@@ -36,7 +36,7 @@ static void take_posted(post *p) {
     if (kept) f->pending = text; /* one answer at the end */
     pthread_mutex_unlock(&f->lock);
     if (kept) return;
-    bool heard = c->conn && !c->over && !c->replied;
+    bool heard = c->sink && !c->over && !c->replied;
     if (heard && c->work.stream_type && text.len) {
         exchange_begin_stream(x);
         exchange_put(x, text.data, text.len);
@@ -54,7 +54,7 @@ static void take_posted(post *p) {
             c->over = true;
         c->in_flight--;
     }
-    if (c->conn)
+    if (c->sink)
         exchange_flush(x);
     else
         exchange_settle(x);

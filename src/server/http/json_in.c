@@ -35,19 +35,29 @@ static int check_cost(const char *text, size_t len, err *e) {
     return 0;
 }
 
-int json_doc_parse(json_doc *out, const char *text, size_t len, err *e) {
+/* Errors begin with the subject. */
+static int load(json_t **out, const char *text, size_t len, size_t flags, const char *subject, err *e) {
     json_error_t why;
     int          rc;
+    *out = NULL;
+    if ((rc = check_cost(text, len, e)) < 0) return rc;
+    *out = json_loadb(text, len, flags | JSON_ALLOW_NUL, &why); /* a character like others; names cannot have it */
+    if (*out) return 0;
+    /* Jansson does not say so everywhere, but every other mistake has a text. */
+    if (json_error_code(&why) == json_error_out_of_memory || !why.text[0]) return err_set_nomem(e);
+    return err_set(e, ERR_FORMAT, "%sis not valid JSON: line %d, column %d: %s", subject, why.line, why.column,
+                   why.text);
+}
+
+int json_value_parse(struct json_t **out, const char *text, size_t len, err *e) {
+    return load(out, text, len, JSON_DECODE_ANY, "", e);
+}
+
+int json_doc_parse(json_doc *out, const char *text, size_t len, err *e) {
+    int rc;
     out->root = NULL;
     if (len == 0) return err_set(e, ERR_FORMAT, "the body is empty; expected a JSON object");
-    if ((rc = check_cost(text, len, e)) < 0) return rc;
-    out->root = json_loadb(text, len, JSON_ALLOW_NUL, &why); /* a character like others; names cannot have it */
-    if (!out->root) {
-        /* Jansson does not say so everywhere, but every other mistake has a text. */
-        if (json_error_code(&why) == json_error_out_of_memory || !why.text[0]) return err_set_nomem(e);
-        return err_set(e, ERR_FORMAT, "the body is not valid JSON: line %d, column %d: %s", why.line, why.column,
-                       why.text);
-    }
+    if ((rc = load(&out->root, text, len, 0, "the body ", e)) < 0) return rc;
     if (!json_is_object(out->root)) {
         json_doc_deinit(out);
         return err_set(e, ERR_FORMAT, "the body is not a JSON object");

@@ -8,7 +8,7 @@
  * the body that nobody asked for are known at the end (reader_unknown).
  *
  * Cost is bounded before jansson sees the text: nesting and the number of values. jansson itself stays inside
- * json_in.c.
+ * json_in.c, and grpc/pb_json.c, which makes such documents of other bytes.
  */
 #ifndef SERVER_HTTP_JSON_IN_H
 #define SERVER_HTTP_JSON_IN_H
@@ -30,6 +30,8 @@ typedef struct json_doc {
 /* ERR_FORMAT with line and column, or ERR_LIMIT. */
 int  json_doc_parse(json_doc *out, const char *text, size_t len, err *e);
 void json_doc_deinit(json_doc *d);
+/* Any value, within the same bounds. */
+int json_value_parse(struct json_t **out, const char *text, size_t len, err *e);
 
 typedef enum node_kind { NODE_ABSENT, NODE_BOOL, NODE_INT, NODE_REAL, NODE_STRING, NODE_ARRAY, NODE_OBJECT } node_kind;
 

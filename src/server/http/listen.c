@@ -169,11 +169,25 @@ static int take_inherited(server *s, int fd, err *e) {
 
 /* --- TLS --- */
 
+/* HTTP/2 where a client has it: gRPC needs it. */
+static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *out_len, const unsigned char *in,
+                           unsigned in_len, void *ctx) {
+    static const unsigned char ours[] = "\x02h2\x08http/1.1";
+    unsigned char             *chosen = NULL;
+    (void)ssl;
+    (void)ctx;
+    if (SSL_select_next_proto(&chosen, out_len, ours, sizeof ours - 1, in, in_len) != OPENSSL_NPN_NEGOTIATED)
+        return SSL_TLSEXT_ERR_NOACK;
+    *out = chosen;
+    return SSL_TLSEXT_ERR_OK;
+}
+
 static int open_tls(server *s, err *e) {
     s->tls = SSL_CTX_new(TLS_server_method());
     if (!s->tls) return err_set(e, ERR_NOMEM, "cannot set up TLS");
     SSL_CTX_set_min_proto_version(s->tls, TLS1_2_VERSION);
     SSL_CTX_set_mode(s->tls, SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_alpn_select_cb(s->tls, choose_protocol, NULL);
     if (SSL_CTX_use_certificate_chain_file(s->tls, s->options.tls_cert) != 1)
         return err_set(e, ERR_ARG, "--tls-cert %s: %s", s->options.tls_cert, ERR_reason_error_string(ERR_get_error()));
     if (SSL_CTX_use_PrivateKey_file(s->tls, s->options.tls_key, SSL_FILETYPE_PEM) != 1 ||

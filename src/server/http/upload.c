@@ -50,13 +50,13 @@ static void take_posted(post *p) {
     u->posted = u->held = false;
     bool failed = u->failed && !u->complete;
     pthread_mutex_unlock(&u->lock);
-    if (x && x->core->conn && !x->core->in_handler && !x->core->feed) {
+    if (x && x->core->sink && !x->core->in_handler && !x->core->feed) {
         if (failed) {
             x->core->close = true;
             exchange_error_from(x, &u->error);
             exchange_flush(x);
         } else {
-            conn_resume(x->core->conn);
+            x->core->sink->kind->resume(x->core->sink);
         }
     }
     release(u);

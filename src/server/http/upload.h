@@ -19,7 +19,7 @@ bool upload_has_no_limit(const http_request *r);
 /* On the I/O thread. False: answered. */
 bool     upload_admit(exchange *x);
 void     upload_take(exchange *x, str *body); /* empties body */
-bool     upload_full(const exchange *x);      /* do not read on; conn_resume is called when there is room */
+bool     upload_full(const exchange *x);      /* do not read on; the sink is resumed when there is room */
 uint64_t upload_received(const exchange *x);
 
 #endif

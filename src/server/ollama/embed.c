@@ -73,7 +73,7 @@ static void embed(exchange *x, int form) {
     if (x->in.failed)
         exchange_reject(x);
     else if (q)
-        vectors_run(x, model, keep, q, n, (int)dimensions, &prompt, form, put_answer);
+        vectors_run(x, model, keep, q, n, (int)dimensions, &prompt, form, "application/json", put_answer);
 }
 
 void ollama_embed(exchange *x) { embed(x, FORM_MANY); }

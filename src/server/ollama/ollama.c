@@ -30,7 +30,7 @@ static void put_stream_error(exchange *x, const failure *f, const str *body) {
 }
 
 /* Lines of JSON have no comments: nothing to put while a prompt is read. */
-const api api_ollama = { "ollama", put_error, put_stream_error, NULL, NULL };
+const api api_ollama = { "ollama", put_error, put_stream_error, .heartbeat = NULL };
 
 /* --- small parts --- */
 

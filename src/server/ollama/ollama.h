@@ -29,5 +29,7 @@ char    *ollama_copy(exchange *x, view text);
 char    *ollama_need_model(exchange *x); /* a mistake is left in x->in */
 /* A model by any of its names; one that only the host knows has no name in *m, only a path. */
 int ollama_find_base(exchange *x, registry *r, const char *name, registry_model *m, err *e);
+/* Pulls; the answer is a stream of this type, in pieces that `write` makes. */
+void ollama_pull_with(exchange *x, pull_writer *write, const char *stream_type);
 
 #endif

@@ -61,7 +61,7 @@ static bool is_here(exchange *x) {
     return true;
 }
 
-void ollama_pull(exchange *x) {
+void ollama_pull_with(exchange *x, pull_writer *write, const char *stream_type) {
     if (is_here(x)) return;
     library *l = ollama_library(x);
     bool     stream = true, insecure = false;
@@ -80,9 +80,11 @@ void ollama_pull(exchange *x) {
         exchange_reject(x);
         return;
     }
-    feed *f = exchange_feed(x, stream ? "application/x-ndjson" : NULL);
-    if (f && library_pull(l, name, !stream, write_progress, f, &e) < 0) feed_end(f, &e);
+    feed *f = exchange_feed(x, stream ? stream_type : NULL);
+    if (f && library_pull(l, name, !stream, write, f, &e) < 0) feed_end(f, &e);
 }
+
+void ollama_pull(exchange *x) { ollama_pull_with(x, write_progress, "application/x-ndjson"); }
 
 void ollama_push(exchange *x) {
     exchange_error(x, 501, "not_implemented", NULL,

@@ -434,23 +434,20 @@ static void refuse_media(exchange *x) {
     }
 }
 
-void openai_chat(exchange *x) {
+bool openai_read_chat(exchange *x, openai_chat_asked *a) {
     runtime_request *q = exchange_requests(x, 1);
-    chat_state      *s;
-    tool_names       tools;
     node             format;
-    view             model;
-    bool             stream = false, include_usage = false, timings = false;
-    if (!q) return;
+    *a = (openai_chat_asked){ .q = q };
+    if (!q) return false;
     q->task = RUNTIME_CHAT;
-    bool known = params_model(x, &x->body, !params_one_model(x), &model);
-    if (!known && !x->in.failed) return;
+    bool known = params_model(x, &x->body, !params_one_model(x), &a->model);
+    if (!known && !x->in.failed) return false;
     openai_read_messages(x, &x->body, q);
-    custom_flatten(x, &tools);
-    bool legacy = openai_read_tools(x, &x->body, q, false);
+    custom_flatten(x, &a->tools);
+    a->legacy = openai_read_tools(x, &x->body, q, false);
     read_lengths(x, q);
     read_logprobs(x, q);
-    read_stream(x, &stream, &include_usage);
+    read_stream(x, &a->stream, &a->include_usage);
     params_sampling(x, &x->body, SAMPLING_BY_OPENAI, q);
     params_stop(x, &x->body, "stop", q);
     params_grammar(x, &x->body, q);
@@ -459,31 +456,34 @@ void openai_chat(exchange *x) {
     read_prediction(x, q);
     openai_read_template(x, &x->body, q);
     read_reasoning(x, q);
-    read_bool(&x->in, &x->body, "timings_per_token", &timings);
+    read_bool(&x->in, &x->body, "timings_per_token", &a->timings);
     exchange_ignore_members(x, hosted);
     refuse_media(x);
-    if (x->in.failed) {
-        exchange_reject(x);
-        return;
-    }
-    if (!open_state(x, &s, (size_t)q->n_choices, &tools)) return;
-    q->stream_calls = stream;
-    s->model = model;
-    s->legacy = legacy;
-    s->stream = stream;
-    s->include_usage = include_usage;
-    s->logprobs = q->want_logprob;
-    s->timings = timings && stream;
-    if (s->timings) q->want_logprob = true; /* counts tokens */
+    if (x->in.failed) exchange_reject(x);
+    return !x->in.failed;
+}
+
+void openai_chat(exchange *x) {
+    openai_chat_asked a;
+    chat_state       *s;
+    if (!openai_read_chat(x, &a) || !open_state(x, &s, (size_t)a.q->n_choices, &a.tools)) return;
+    a.q->stream_calls = a.stream;
+    s->model = a.model;
+    s->legacy = a.legacy;
+    s->stream = a.stream;
+    s->include_usage = a.include_usage;
+    s->logprobs = a.q->want_logprob;
+    s->timings = a.timings && a.stream;
+    if (s->timings) a.q->want_logprob = true; /* counts tokens */
     snprintf(s->id, sizeof s->id, "chatcmpl-%s", x->id + 4);
     jw w = jw_of(&s->prefix);
     jw_open(&w, '{');
     jw_put_cstr(&w, "id", s->id);
     jw_put_cstr(&w, "object", "chat.completion.chunk");
     jw_put_int(&w, "created", x->created);
-    jw_put_text(&w, "model", model);
+    jw_put_text(&w, "model", a.model);
     jw_put_cstr(&w, "system_fingerprint", "hearth");
     str_puts(&s->prefix, ",");
-    exchange_run_one(x, model, q, stream,
+    exchange_run_one(x, a.model, a.q, a.stream,
                      &(exchange_work){ .on_event = on_event, .on_over = stream_over, .on_reply = reply_whole });
 }

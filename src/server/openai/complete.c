@@ -136,21 +136,6 @@ static void on_event(exchange *x, size_t request, const runtime_event *ev) {
         stream_piece(x, s, request, ev);
 }
 
-static void total_usage(const complete_state *s, runtime_usage *out) {
-    memset(out, 0, sizeof *out);
-    for (size_t i = 0; i < s->n_prompts; i++) {
-        runtime_usage u;
-        collect_usage(&s->answers[i], &u);
-        out->prompt_tokens += u.prompt_tokens;
-        out->cached_tokens += u.cached_tokens;
-        out->generated_tokens += u.generated_tokens;
-        out->drafted_tokens += u.drafted_tokens;
-        out->accepted_tokens += u.accepted_tokens;
-        out->prompt_s += u.prompt_s;
-        out->generate_s += u.generate_s;
-    }
-}
-
 static double mean_logprob(const lists *l) { return l->count ? l->sum / (double)l->count : -1e9; }
 
 /* The best not yet taken; ties go to the lower number. */
@@ -169,7 +154,7 @@ static void reply_whole(exchange *x) {
     runtime_usage   u;
     str             b;
     bool            ok = true;
-    total_usage(s, &u);
+    collect_usage_of(s->answers, s->n_prompts, &u);
     str_init(&b);
     jw w = jw_of(&b);
     jw_open(&w, '{');
@@ -202,7 +187,7 @@ static void stream_over(exchange *x) {
     complete_state *s = x->state;
     runtime_usage   u;
     if (s->include_usage) {
-        total_usage(s, &u);
+        collect_usage_of(s->answers, s->n_prompts, &u);
         str_clear(&s->chunk);
         str_append(&s->chunk, str_cstr(&s->prefix), s->prefix.len);
         str_puts(&s->chunk, "\"choices\":[]");
@@ -262,39 +247,36 @@ static void read_numbers(exchange *x, runtime_request *q, int64_t *n, int64_t *b
         reader_fail(&x->in, &other, "is not supported; echo together with logprobs gives them");
 }
 
-void openai_complete(exchange *x) {
+bool openai_read_complete(exchange *x, openai_complete_asked *a) {
     runtime_request common, *q = NULL;
-    complete_state *s;
-    size_t          n_prompts = 0;
-    int64_t         n, best_of;
-    view            model;
-    bool            stream = false, include_usage = false;
     node            options;
-    bool            known = params_model(x, &x->body, !params_one_model(x), &model);
-    if (!known && !x->in.failed) return;
+    *a = (openai_complete_asked){ 0 };
+    bool known = params_model(x, &x->body, !params_one_model(x), &a->model);
+    if (!known && !x->in.failed) return false;
     runtime_request_init(&common);
     common.task = RUNTIME_COMPLETE;
     node prompt = read_any(&x->in, &x->body, "prompt");
-    params_prompts(x, &prompt, MAX_PROMPTS, &q, &n_prompts);
-    read_numbers(x, &common, &n, &best_of);
+    params_prompts(x, &prompt, MAX_PROMPTS, &q, &a->n_prompts);
+    read_numbers(x, &common, &a->n, &a->best_of);
     params_sampling(x, &x->body, SAMPLING_BY_OPENAI, &common);
     params_stop(x, &x->body, "stop", &common);
     params_grammar(x, &x->body, &common);
     if (read_object(&x->in, &x->body, "response_format", &options)) params_format(x, &options, &common, false);
     params_extras(x, &x->body, &common);
-    read_bool(&x->in, &x->body, "stream", &stream);
+    read_bool(&x->in, &x->body, "stream", &a->stream);
     if (read_object(&x->in, &x->body, "stream_options", &options))
-        read_bool(&x->in, &options, "include_usage", &include_usage);
-    if (stream && best_of > n) reader_fail(&x->in, NULL, "best_of: cannot be used together with stream");
+        read_bool(&x->in, &options, "include_usage", &a->include_usage);
+    if (a->stream && a->best_of > a->n) reader_fail(&x->in, NULL, "best_of: cannot be used together with stream");
     if (x->in.failed) {
         exchange_reject(x);
-        return;
+        return false;
     }
-    if (!q) return;
-    bool asked = common.want_logprob;
-    if (best_of > n) common.want_logprob = true;
-    common.n_choices = (int)best_of;
-    for (size_t i = 0; i < n_prompts; i++) {
+    if (!q) return false;
+    a->q = q;
+    a->logprobs = common.want_logprob;
+    if (a->best_of > a->n) common.want_logprob = true;
+    common.n_choices = (int)a->best_of;
+    for (size_t i = 0; i < a->n_prompts; i++) {
         runtime_request r = common;
         r.text = q[i].text;
         r.tokens = q[i].tokens;
@@ -302,26 +284,32 @@ void openai_complete(exchange *x) {
         r.client = q[i].client;
         q[i] = r;
     }
-    s = calloc(1, sizeof *s);
+    return true;
+}
+
+void openai_complete(exchange *x) {
+    openai_complete_asked a;
+    if (!openai_read_complete(x, &a)) return;
+    complete_state *s = calloc(1, sizeof *s);
     if (s) {
         snprintf(s->id, sizeof s->id, "cmpl-%s", x->id + 4);
-        s->model = model;
-        s->stream = stream;
-        s->include_usage = include_usage;
-        s->logprobs = asked;
-        s->n_prompts = n_prompts;
-        s->n = (size_t)n;
-        s->best_of = (size_t)best_of;
+        s->model = a.model;
+        s->stream = a.stream;
+        s->include_usage = a.include_usage;
+        s->logprobs = a.logprobs;
+        s->n_prompts = a.n_prompts;
+        s->n = (size_t)a.n;
+        s->best_of = (size_t)a.best_of;
     }
     if (!s || !open_state(x, s)) {
         exchange_error_nomem(x);
         return;
     }
-    exchange_run(x, &(exchange_work){ .model = model,
+    exchange_run(x, &(exchange_work){ .model = a.model,
                                       .keep_alive_ms = HOST_KEEP_DEFAULT,
-                                      .requests = q,
-                                      .n_requests = n_prompts,
-                                      .stream_type = stream ? "text/event-stream" : NULL,
+                                      .requests = a.q,
+                                      .n_requests = a.n_prompts,
+                                      .stream_type = a.stream ? "text/event-stream" : NULL,
                                       .on_event = on_event,
                                       .on_over = stream_over,
                                       .on_reply = reply_whole });

@@ -1,26 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* POST /v1/embeddings; /embedding in llama.cpp's form: a list, each with one vector in a list of its own. */
 #include "server/handlers.h"
+#include "server/http/base64.h"
 #include "server/openai/openai.h"
 #include "server/params.h"
 #include "server/vectors.h"
 
 enum { FORM_FLOAT, FORM_BASE64 };
 
-static void put_base64(str *out, const unsigned char *p, size_t n) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for (size_t i = 0; i < n; i += 3) {
-        unsigned v = (unsigned)p[i] << 16 | (i + 1 < n ? (unsigned)p[i + 1] << 8 : 0) | (i + 2 < n ? p[i + 2] : 0);
-        char     c[4] = { digits[v >> 18], digits[v >> 12 & 63], i + 1 < n ? digits[v >> 6 & 63] : '=',
-                      i + 2 < n ? digits[v & 63] : '=' };
-        str_append(out, c, 4);
-    }
-}
-
 static void put_vector(jw *w, const vectors *v, size_t i) {
     if (v->form == FORM_BASE64) {
         str_push(w->out, '"');
-        put_base64(w->out, (const unsigned char *)v->at[i], (size_t)v->sizes[i] * sizeof(float));
+        base64_put(w->out, v->at[i], (size_t)v->sizes[i] * sizeof(float));
         str_push(w->out, '"');
         w->comma = true;
         return;
@@ -48,7 +39,7 @@ static void put_answer(const vectors *v, str *out) {
     jw_close(&w, '}');
 }
 
-void openai_embed(exchange *x) {
+void openai_embed_with(exchange *x, const char *type, void (*put)(const vectors *v, str *out)) {
     static const char *const formats[] = { "float", "base64", NULL };
     runtime_request         *q = NULL;
     size_t                   n = 0;
@@ -67,8 +58,10 @@ void openai_embed(exchange *x) {
     if (x->in.failed)
         exchange_reject(x);
     else if (q)
-        vectors_run(x, model, HOST_KEEP_DEFAULT, q, n, (int)dimensions, &prompt, form, put_answer);
+        vectors_run(x, model, HOST_KEEP_DEFAULT, q, n, (int)dimensions, &prompt, form, type, put);
 }
+
+void openai_embed(exchange *x) { openai_embed_with(x, "application/json", put_answer); }
 
 static void put_native(const vectors *v, str *out) {
     jw w = jw_of(out);
@@ -99,5 +92,5 @@ void native_embed(exchange *x) {
     if (x->in.failed)
         exchange_reject(x);
     else if (q)
-        vectors_run(x, model, HOST_KEEP_DEFAULT, q, n, 0, &prompt, FORM_FLOAT, put_native);
+        vectors_run(x, model, HOST_KEEP_DEFAULT, q, n, 0, &prompt, FORM_FLOAT, "application/json", put_native);
 }

@@ -68,7 +68,7 @@ static void put_adapters(exchange *x, jw *w, const host_model *m) {
 /* --- for Anthropic's clients, who say so --- */
 
 static bool for_anthropic(exchange *x) {
-    if (!http_request_get(x->http, "anthropic-version")) return false;
+    if (x->core->is_rpc || !http_request_get(x->http, "anthropic-version")) return false;
     x->core->lost = *x->route; /* with their errors */
     x->core->lost.api = &api_anthropic;
     x->route = &x->core->lost;

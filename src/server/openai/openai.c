@@ -33,8 +33,8 @@ static void openai_put_stream_error(exchange *x, const failure *f, const str *bo
 
 void openai_heartbeat(exchange *x) { exchange_put(x, ": waiting\n\n", 11); }
 
-const api api_openai = { "openai", openai_put_error, openai_put_stream_error, openai_heartbeat, NULL };
-const api api_native = { "native", openai_put_error, openai_put_stream_error, openai_heartbeat, NULL };
+const api api_openai = { "openai", openai_put_error, openai_put_stream_error, .heartbeat = openai_heartbeat };
+const api api_native = { "native", openai_put_error, openai_put_stream_error, .heartbeat = openai_heartbeat };
 
 void openai_put_usage(jw *w, const runtime_usage *u) {
     jw_key(w, "usage");

@@ -381,7 +381,7 @@ static void put_stream_error(exchange *x, const failure *f, const str *body) {
     say_response(x, s, "response.failed", f);
 }
 
-const api api_responses = { "openai", openai_put_error, put_stream_error, openai_heartbeat, NULL };
+const api api_responses = { "openai", openai_put_error, put_stream_error, .heartbeat = openai_heartbeat };
 
 /* --- the request --- */
 

@@ -105,28 +105,49 @@ void native_detokenize(exchange *x) {
     reply_text(x, rc, "content", &text, -1, &e);
 }
 
-void native_apply_template(exchange *x) {
-    view             model;
-    err              e = { 0 };
-    str              text;
-    size_t           n = 0;
+/* A conversation that is not to be answered; NULL: answered with an error. */
+static runtime_request *read_conversation(exchange *x, view *model) {
     tool_names       tools;
     runtime_request *q = exchange_requests(x, 1);
-    bool             known = q && params_model(x, &x->body, false, &model);
-    if (!q || (!known && !x->in.failed)) return;
+    bool             known = q && params_model(x, &x->body, false, model);
+    if (!q || (!known && !x->in.failed)) return NULL;
     q->task = RUNTIME_CHAT;
     openai_read_messages(x, &x->body, q);
     custom_flatten(x, &tools);
     openai_read_tools(x, &x->body, q, false);
     openai_read_template(x, &x->body, q);
-    if (x->in.failed) {
-        exchange_reject(x);
-        return;
-    }
+    if (!x->in.failed) return q;
+    exchange_reject(x);
+    return NULL;
+}
+
+void native_apply_template(exchange *x) {
+    view             model;
+    err              e = { 0 };
+    str              text;
+    size_t           n = 0;
+    runtime_request *q = read_conversation(x, &model);
+    if (!q) return;
     str_init(&text);
     int rc = host_render(x->host, adapters_base(x, model), q, &text, &e);
     if (rc == 0) rc = host_count(x->host, adapters_base(x, model), q, &n, &e);
     reply_text(x, rc, "prompt", &text, (int64_t)n, &e);
+}
+
+void native_count(exchange *x) {
+    view             model;
+    size_t           n = 0;
+    err              e = { 0 };
+    str              b;
+    runtime_request *q = read_conversation(x, &model);
+    if (!q) return;
+    if (host_count(x->host, adapters_base(x, model), q, &n, &e) < 0) {
+        exchange_error_from(x, &e);
+        return;
+    }
+    str_init(&b);
+    str_printf(&b, "{\"input_tokens\":%zu}", n);
+    exchange_reply(x, 200, "application/json", &b);
 }
 
 /* --- rerank --- */

@@ -176,7 +176,7 @@ void report_stats(server *s, const host_stats *h, str *out) {
 }
 
 static const char *state_name(const exchange_core *c) {
-    if (!c->conn) return "ending";
+    if (!c->sink) return "ending";
     if (c->in_handler) return "reading";
     if (!c->requests) return "receiving";
     if (c->paused) return "paused";
@@ -188,7 +188,7 @@ void report_requests(server *s, const exchange *but, str *out) {
     jw w = jw_list(out);
     for (exchange *o = s->exchanges; o; o = o->core->next) {
         const exchange_core *c = o->core;
-        if (o == but || !o->route || o->route->handle == ops_events) continue;
+        if (o == but || !o->route || (o->route->flags & ROUTE_QUIET)) continue; /* who looks on is none */
         jw_open(&w, '{');
         jw_put_cstr(&w, "id", o->id);
         jw_put_cstr(&w, "api", o->route->api->name);
