@@ -485,6 +485,20 @@ def slow_body(server):
         assert w.outcome(3) == 0
 
 
+def heartbeats(server):
+    """A stream that has nothing to say is kept alive by pings."""
+    with Wire(server) as w:
+        w.call(1, "/grpc.health.v1.Health/Watch", framed(b""))
+        for _ in range(2):
+            begin = time.monotonic()
+            assert w.until(lambda f: f[0] == PING and not f[1] & ACK)[1]
+            w.send(PING, ACK, 0, bytes(8))
+        assert 0.5 < time.monotonic() - begin < 5
+        w.send(RST, 0, 1, struct.pack(">I", 8))
+        w.call(3, CHECK, framed(b""))
+        assert w.outcome(3) == 0
+
+
 def idle_connection(server):
     with Wire(server) as w:
         _, f = w.until(lambda f: f[0] == GOAWAY)
@@ -512,8 +526,8 @@ def main():
         alive(server)
         for check in (prefaces, cut_at_every_byte, wrong_messages, wrong_heads, too_large, many_streams, floods, mutations, questions, slow_window):
             checks.run(check, server)
-    with Server(PROGRAM, "--model", f"demo={DEMO}", "--stall-seconds", "3", "--body-seconds", "1", "--idle-seconds", "2", log_level="error") as server:
-        for check in (stalled_stream, slow_body, idle_connection):
+    with Server(PROGRAM, "--model", f"demo={DEMO}", "--stall-seconds", "3", "--body-seconds", "1", "--idle-seconds", "2", "--heartbeat-seconds", "1", log_level="error") as server:
+        for check in (stalled_stream, slow_body, heartbeats, idle_connection):
             checks.run(check, server)
     checks.run(draining, PROGRAM)
     checks.exit()

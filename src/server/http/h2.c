@@ -656,6 +656,9 @@ void h2_tick(conn *c) {
         nghttp2_submit_goaway(h->session, NGHTTP2_FLAG_NONE, nghttp2_session_get_last_proc_stream_id(h->session),
                               NGHTTP2_NO_ERROR, NULL, 0);
     }
+    /* Nothing was said for a while, and a stream waits: what lies between must not think that nobody is there. */
+    if (h->n_streams && late(c->sent_us, c->server->options.heartbeat_seconds * 0.9))
+        nghttp2_submit_ping(h->session, NGHTTP2_FLAG_NONE, NULL);
     if (!h->n_streams && !h->draining && late(h->idle_us, c->server->options.idle_seconds * 0.99)) h2_drain(c);
     arm(c);
     turn(c);
