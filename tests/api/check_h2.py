@@ -8,7 +8,7 @@ import struct
 import sys
 import time
 
-from hearth_server import Checks, Connection, Server, eventually
+from hearth_server import Checks, Connection, Server, eventually, in_threads
 
 PROGRAM = sys.argv[1]
 ROUNDS = int(sys.argv[2]) if len(sys.argv) > 2 else 300
@@ -383,7 +383,7 @@ def stalled_stream(server):
         took = time.monotonic() - begin
         assert 1 not in over
         if not reset:
-            eventually(lambda: [r["state"] for r in server.get("/v1/requests")[1]["data"]] == ["paused"], 5)
+            eventually(lambda: "paused" in [r["state"] for r in server.get("/v1/requests")[1]["data"]], 5)
             _, reset = w.until(lambda f: f[0] == RST and f[2] == 1)
         assert struct.unpack(">I", reset[3])[0] == 8  # CANCEL: nobody read it for stall_seconds
         w.call(101, CHECK, framed(b""))
@@ -485,6 +485,20 @@ def slow_body(server):
         assert w.outcome(3) == 0
 
 
+def heartbeats(server):
+    """A stream that has nothing to say is kept alive by pings."""
+    with Wire(server) as w:
+        w.call(1, "/grpc.health.v1.Health/Watch", framed(b""))
+        for _ in range(2):
+            begin = time.monotonic()
+            assert w.until(lambda f: f[0] == PING and not f[1] & ACK)[1]
+            w.send(PING, ACK, 0, bytes(8))
+        assert 0.5 < time.monotonic() - begin < 5
+        w.send(RST, 0, 1, struct.pack(">I", 8))
+        w.call(3, CHECK, framed(b""))
+        assert w.outcome(3) == 0
+
+
 def idle_connection(server):
     with Wire(server) as w:
         _, f = w.until(lambda f: f[0] == GOAWAY)
@@ -512,9 +526,9 @@ def main():
         alive(server)
         for check in (prefaces, cut_at_every_byte, wrong_messages, wrong_heads, too_large, many_streams, floods, mutations, questions, slow_window):
             checks.run(check, server)
-    with Server(PROGRAM, "--model", f"demo={DEMO}", "--stall-seconds", "3", "--body-seconds", "1", "--idle-seconds", "2", log_level="error") as server:
-        for check in (stalled_stream, slow_body, idle_connection):
-            checks.run(check, server)
+    with Server(PROGRAM, "--model", f"demo={DEMO}", "--stall-seconds", "3", "--body-seconds", "1", "--idle-seconds", "2", "--heartbeat-seconds", "1", log_level="error") as server:
+        # These wait for clocks, each on connections of its own.
+        in_threads([lambda check=check: checks.run(check, server) for check in (stalled_stream, slow_body, heartbeats, idle_connection)])
     checks.run(draining, PROGRAM)
     checks.exit()
 

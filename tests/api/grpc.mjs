@@ -3,11 +3,13 @@
 // paths; streams, cancelling, deadlines, errors, TLS and the Unix socket.
 //   node grpc.mjs path/to/hearth
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import http2 from 'node:http2';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
+import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { runCases, startServer } from './server.mjs';
 
@@ -408,6 +410,39 @@ const cases = {
     await new Promise((done) => last.once('data', done));
     session.destroy();
     await idle();
+  },
+
+  async 'Pull, Copy and Delete, where there is a registry'() {
+    const file = join(root, 'models/demo/draft.gguf');
+    const dir = mkdtempSync(join(tmpdir(), 'hearth-hub-'));
+    mkdirSync(join(dir, 'ollama/library/tiny'), { recursive: true });
+    copyFileSync(file, join(dir, 'tiny.gguf'));
+    writeFileSync(join(dir, 'ollama/library/tiny/latest.json'), JSON.stringify({ layers: [['model', 'tiny.gguf']] }));
+    const hub = spawn('python3', [join(root, 'tests/registry/server.py'), dir], { stdio: ['pipe', 'pipe', 'inherit'] });
+    const [line] = await once(createInterface({ input: hub.stdout }), 'line');
+    process.env.HEARTH_OLLAMA_REGISTRY = `http://127.0.0.1:${line.split(' ')[1]}`;
+    const other = await startServer(hearth);
+    const where = other.url.replace('http://', '');
+    const client = new api.Models(where, plain);
+    try {
+      const told = await gather(client, 'Pull', { model: 'tiny' });
+      assert.equal(told[0].status, 'pulling manifest');
+      assert.equal(told.at(-1).status, 'success');
+      assert.ok(told.some((p) => p.digest && p.total === statSync(file).size && p.completed === p.total));
+      await refused(gather(client, 'Pull', { model: 'nobody' }), grpc.status.NOT_FOUND, /nobody/);
+      const names = async () => (await ask(client, 'List', {})).answer.models.map((m) => m.id);
+      await ask(client, 'Copy', { source: 'tiny', destination: 'second' });
+      assert.ok((await names()).some((n) => n.startsWith('second')));
+      await ask(client, 'Delete', { model: 'second' });
+      assert.ok(!(await names()).some((n) => n.startsWith('second')));
+      await refused(ask(client, 'Delete', { model: 'second' }), grpc.status.NOT_FOUND);
+      await refused(ask(client, 'Copy', { source: 'tiny', destination: '/' }), grpc.status.INVALID_ARGUMENT, /destination/);
+    } finally {
+      client.close();
+      await other.stop();
+      hub.stdin.end();
+      rmSync(dir, { recursive: true, force: true });
+    }
   },
 
   async 'the example of docs/grpc.md'() {

@@ -330,9 +330,10 @@ static http_request *read_head(const stream *s, int *status, const char **reason
     str_init(&head);
     write_head(s, &head);
     http_parser_init(&p, s->conn->server->limits);
-    http_event ev = str_ok(&head) ? http_parser_feed(&p, head.data, head.len, &used) : HTTP_ERROR;
-    *status = str_ok(&head) && ev == HTTP_ERROR ? p.status : str_ok(&head) ? 431 : 503;
-    *reason = str_ok(&head) && ev == HTTP_ERROR ? p.reason : str_ok(&head) ? "the head is too large" : "out of memory";
+    bool       ok = str_ok(&s->method) && str_ok(&s->target) && str_ok(&s->host) && str_ok(&s->fields) && str_ok(&head);
+    http_event ev = ok ? http_parser_feed(&p, head.data, head.len, &used) : HTTP_ERROR;
+    *status = !ok ? 503 : ev == HTTP_ERROR ? p.status : 431;
+    *reason = !ok ? "out of memory" : ev == HTTP_ERROR ? p.reason : "the head is too large";
     if (ev == HTTP_HEAD) {
         r = p.request;
         p.request = NULL;
@@ -655,6 +656,9 @@ void h2_tick(conn *c) {
         nghttp2_submit_goaway(h->session, NGHTTP2_FLAG_NONE, nghttp2_session_get_last_proc_stream_id(h->session),
                               NGHTTP2_NO_ERROR, NULL, 0);
     }
+    /* Nothing was said for a while, and a stream waits: what lies between must not think that nobody is there. */
+    if (h->n_streams && late(c->sent_us, c->server->options.heartbeat_seconds * 0.9))
+        nghttp2_submit_ping(h->session, NGHTTP2_FLAG_NONE, NULL);
     if (!h->n_streams && !h->draining && late(h->idle_us, c->server->options.idle_seconds * 0.99)) h2_drain(c);
     arm(c);
     turn(c);
