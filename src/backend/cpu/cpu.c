@@ -178,10 +178,11 @@ static int cpu_begin(nn_exec *base, const nn_batch *b, err *e) {
 void cpu_walk_item(cpu_exec *x, cpu_walk *w, const cpu_item *it) {
     bool expand = it->kind == CPU_ITEM_EXPAND;
     if (it->op < x->op0 || it->op >= x->op1 || (expand && !x->adapt.on)) return;
-    if (it->barrier || (expand && w->halves)) {
+    if ((it->barrier && !w->met) || (expand && w->halves)) {
         pool_barrier(x->pool, w->worker);
         w->halves = false;
     }
+    w->met = false;
     w->halves = w->halves || (x->adapt.on && !expand && it->slot >= 0);
     int64_t begin = x->timed ? clock_ns() : 0;
     cpu_run_item(x, it, w->worker);

@@ -199,6 +199,7 @@ void cpu_adapt_embed(cpu_exec *x, const nn_op *op, int64_t lo, int64_t hi); /* r
 typedef struct cpu_walk {
     int     worker;
     bool    halves; /* some product since the last barrier has the first half of an adapter's */
+    bool    met;    /* the workers met right in front of the next item */
     int64_t spent;
 } cpu_walk;
 void cpu_walk_item(cpu_exec *x, cpu_walk *w, const cpu_item *it); /* where it is in the run, behind its barrier */

@@ -74,26 +74,31 @@ static void next_wave(cpu_exec *x, int mixture) {
     w->held_end = w->end;
 }
 
+static void walk_items(cpu_exec *x, cpu_walk *walk, int i, int end, bool first) {
+    for (; i < end; i++) {
+        if (first || !x->items[i].once) cpu_walk_item(x, walk, &x->items[i]);
+    }
+}
+
 int cpu_waves(cpu_exec *x, cpu_walk *walk, int i) {
     int  end = i, mixture = x->items[i].mixture;
-    bool any = false;
-    for (; end < x->n_items && x->items[end].waved && x->items[end].mixture == mixture; end++)
-        any = any || in_run(x, &x->items[end]);
-    if (!any) return end;
-    bool reads = reads_experts(x, i, end), all = !reads;
-    pool_barrier(x->pool, walk->worker); /* the groups are there, and nobody is in a wave of the last mixture */
-    if (walk->worker == 0 && reads) begin_waves(x);
-    for (bool first = true;; first = false) {
-        if (walk->worker == 0 && reads) next_wave(x, mixture);
+    bool all = false;
+    for (; end < x->n_items && x->items[end].waved && x->items[end].mixture == mixture;) end++;
+    if (!reads_experts(x, i, end)) { /* what stands between the products, for all rows */
+        walk_items(x, walk, i, end, true);
+        return end;
+    }
+    /* Nobody is in a wave of the last mixture any more: the rows were sorted behind a barrier. */
+    if (walk->worker == 0) begin_waves(x);
+    for (bool first = true; !all; first = false) {
+        if (walk->worker == 0) next_wave(x, mixture);
         pool_barrier(x->pool, walk->worker);
+        walk->met = true;
         walk->halves = false;
-        if (reads && x->wave.over) break;
-        all = all || (x->wave.first == 0 && x->wave.end == x->n_groups);
-        for (int k = i; k < end; k++) {
-            if (first || !x->items[k].once) cpu_walk_item(x, walk, &x->items[k]);
-        }
-        if (all) break; /* in one wave; what it used is given back with the next one */
-        pool_barrier(x->pool, walk->worker);
+        if (x->wave.over) break;
+        all = x->wave.first == 0 && x->wave.end == x->n_groups; /* what it uses is given back with the next mixture */
+        walk_items(x, walk, i, end, first);
+        if (!all) pool_barrier(x->pool, walk->worker);
     }
     return x->failed ? x->n_items : end;
 }
