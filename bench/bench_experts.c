@@ -8,7 +8,7 @@
  * The mixture is random, so its router chooses all experts alike: real ones repeat their choices and find more in memory.
  */
 #include "base/clock.h"
-#include "base/reader.h"
+#include "base/file_reader.h"
 #include "bench/measure.h"
 #include "convert/export.h"
 #include "kernels/cpu.h"
@@ -32,7 +32,7 @@ enum {
     MAX_REPS = 31,
     TOKENS = 24,
     PROMPT = 256,
-    PIECE = 108 * READER_ALIGN
+    PIECE = 108 * FILE_READER_ALIGN
 };
 
 /* --- plain reading -------------------------------------------------------------------------------------------------- */
@@ -45,7 +45,7 @@ typedef struct plain {
 
 static void *plain_main(void *arg) {
     plain *p = arg;
-    void  *room = aligned_alloc(READER_ALIGN, READER_PIECE);
+    void  *room = aligned_alloc(FILE_READER_ALIGN, FILE_READER_PIECE);
     for (size_t i; room && (i = (size_t)atomic_fetch_add(&p->next, 1)) < p->pieces;) {
         if (pread(p->fd, room, PIECE, (off_t)(i * 613 % p->all * PIECE)) < 0) break;
     }
@@ -55,17 +55,17 @@ static void *plain_main(void *arg) {
 
 /* Bytes a second of 256 MB, in pieces of an expert's matrix from all over the file. */
 static double read_plainly(const char *path) {
-    pthread_t threads[READER_THREADS];
+    pthread_t threads[FILE_READER_THREADS];
     plain     p = { .fd = open(path, O_RDONLY | O_DIRECT), .pieces = (256 << 20) / PIECE };
     if (p.fd < 0) p.fd = open(path, O_RDONLY);
     struct stat st;
     if (fstat(p.fd, &st) < 0) exit(1);
     p.all = (size_t)st.st_size / PIECE;
     double begin = clock_s();
-    for (int i = 0; i < READER_THREADS; i++) {
+    for (int i = 0; i < FILE_READER_THREADS; i++) {
         if (pthread_create(&threads[i], NULL, plain_main, &p) != 0) exit(1);
     }
-    for (int i = 0; i < READER_THREADS; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < FILE_READER_THREADS; i++) pthread_join(threads[i], NULL);
     double took = clock_s() - begin;
     close(p.fd);
     return (double)p.pieces * PIECE / took;
@@ -188,7 +188,7 @@ static void report(const world *w, series *s, int reps) {
     double gb = 1e9;
     printf("%d layers of %d experts, %d used: %.2f GB, %.1f MB per token; medians of %d\n", LAYERS, EXPERTS, USED,
            (double)w->all_bytes / gb, (double)w->token_bytes / 1e6, reps);
-    printf("plain reading            %7.2f GB/s (%d threads)\n", median(s->plain, reps) / gb, READER_THREADS);
+    printf("plain reading            %7.2f GB/s (%d threads)\n", median(s->plain, reps) / gb, FILE_READER_THREADS);
     printf("no hits, generation      %7.1f tokens/s, %.0f%% of plain reading; while waiting %.2f GB/s\n",
            median(s->none, reps), 100 * median(s->none_share, reps), median(s->fetch, reps) / gb);
     printf("half of them in memory   %7.1f tokens/s, %.0f%% hits\n", median(s->half, reps),

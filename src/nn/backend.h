@@ -37,7 +37,7 @@
 
 #include "base/device_memory.h"
 #include "base/err.h"
-#include "base/reader.h"
+#include "base/file_reader.h"
 #include "nn/adapter.h"
 #include "nn/batch.h"
 #include "nn/kv_type.h"
@@ -96,8 +96,8 @@ typedef struct nn_exec_options {
     unsigned cpu;    /* instruction sets that may be used; those absent are dropped */
     /* Memory for experts that a router chooses: they are read from the file when they are needed, and the last ones stay
      * (backend/cpu/store.h). 0: they are read where the file is mapped, as all other weights are. */
-    size_t             expert_bytes;
-    const reader_hook *reader; /* reads instead of pread, for tests; copied. NULL: pread */
+    size_t                  expert_bytes;
+    const file_reader_hook *reader; /* reads instead of pread, for tests; copied. NULL: pread */
 
     nn_observe observe; /* NULL: nobody looks. Called by one thread, rows in their order */
     void      *observe_ctx;

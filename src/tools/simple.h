@@ -25,8 +25,8 @@ typedef struct simple_options {
     nn_observe observe;
     void      *observe_ctx;
 
-    size_t             expert_bytes;
-    const reader_hook *reader;
+    size_t                  expert_bytes;
+    const file_reader_hook *reader;
 } simple_options;
 
 /* Tokens of one sequence in a step. */

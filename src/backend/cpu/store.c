@@ -10,11 +10,11 @@
 enum { HUGE_PAGE = 2 << 20 };
 
 typedef struct slot {
-    int        mixture, expert; /* expert -1: empty */
-    int        before, behind;  /* in its list, by last use; -1: none */
-    bool       taken, ready;
-    uint8_t   *at;
-    reader_job job;
+    int             mixture, expert; /* expert -1: empty */
+    int             before, behind;  /* in its list, by last use; -1: none */
+    bool            taken, ready;
+    uint8_t        *at;
+    file_reader_job job;
 } slot;
 
 /* Slots by last use, the oldest first. */
@@ -24,7 +24,7 @@ typedef struct list {
 
 struct store {
     const store_layout *layout;
-    reader             *reader;
+    file_reader        *reader;
     uint8_t            *room;
     size_t              room_bytes;
     slot               *slots;
@@ -66,7 +66,7 @@ static int open_files(store *s, const nn_model *m, err *e) {
     for (int i = 0; i < model_file_mapping_count(m->file); i++) {
         const file_map *map;
         const char     *path = model_file_mapping(m->file, i, &map);
-        int             rc = reader_add(s->reader, path, map, e);
+        int             rc = file_reader_add(s->reader, path, map, e);
         if (rc < 0) return rc;
     }
     return 0;
@@ -104,14 +104,14 @@ static int open_tables(store *s, err *e) {
     return 0;
 }
 
-int store_open(store **out, const store_layout *l, const nn_model *m, const reader_hook *hook, err *e) {
+int store_open(store **out, const store_layout *l, const nn_model *m, const file_reader_hook *hook, err *e) {
     store *s = calloc(1, sizeof *s);
     *out = NULL;
     if (!s) return err_set_nomem(e);
     s->layout = l;
     s->streaming = (nn_streaming){ .slots = l->n_slots, .experts = l->n_experts };
     int rc = open_tables(s, e);
-    if (rc == 0) rc = reader_open(&s->reader, READER_THREADS, hook, e);
+    if (rc == 0) rc = file_reader_open(&s->reader, FILE_READER_THREADS, hook, e);
     if (rc == 0) rc = open_files(s, m, e);
     if (rc < 0)
         store_free(s);
@@ -122,7 +122,7 @@ int store_open(store **out, const store_layout *l, const nn_model *m, const read
 
 void store_free(store *s) {
     if (!s) return;
-    reader_free(s->reader);
+    file_reader_free(s->reader);
     if (s->room) munmap(s->room, s->room_bytes);
     for (int k = 0; s->where && k < s->layout->n_mixtures; k++) free(s->where[k]);
     free(s->where);
@@ -157,8 +157,8 @@ int store_take(store *s, int mixture, int expert) {
         x->mixture = mixture;
         x->expert = expert;
         s->where[mixture][expert] = i;
-        x->job = (reader_job){ .extents = e->extents, .n_extents = e->n_extents, .to = x->at };
-        reader_start(s->reader, &x->job);
+        x->job = (file_reader_job){ .extents = e->extents, .n_extents = e->n_extents, .to = x->at };
+        file_reader_start(s->reader, &x->job);
     }
     s->slots[i].taken = true;
     leave(s, l, i);
@@ -170,23 +170,23 @@ void store_release(store *s, int i) { s->slots[i].taken = false; }
 
 bool store_is_ready(store *s, int i) {
     slot *x = &s->slots[i];
-    return x->ready || (x->ready = reader_is_over(s->reader, &x->job) && x->job.error == 0);
+    return x->ready || (x->ready = file_reader_is_over(s->reader, &x->job) && x->job.error == 0);
 }
 
 int store_wait(store *s, int i, err *e) {
     slot *x = &s->slots[i];
     if (store_is_ready(s, i)) return 0;
     int64_t from = clock_ns();
-    reader_wait(s->reader, &x->job);
+    file_reader_wait(s->reader, &x->job);
     s->wait_ns += clock_ns() - from;
     if (store_is_ready(s, i)) return 0;
-    int rc = reader_describe(s->reader, &x->job, e);
+    int rc = file_reader_describe(s->reader, &x->job, e);
     return err_wrap(e, rc, "layer %d, expert %d", s->layout->mixtures[x->mixture].layer, x->expert);
 }
 
 void store_drop(store *s, int i) {
     slot *x = &s->slots[i];
-    if (!x->ready) reader_drop(s->reader, &x->job);
+    if (!x->ready) file_reader_drop(s->reader, &x->job);
     if (!store_is_ready(s, i)) forget(s, x);
     x->taken = false;
 }
@@ -203,9 +203,9 @@ tensor_mat store_mat_of(const store *s, int i, int which) {
 
 nn_streaming *store_streaming(store *s) { return &s->streaming; }
 
-const atomic_uint_least64_t *store_bytes_read(const store *s) { return reader_bytes(s->reader); }
+const atomic_uint_least64_t *store_bytes_read(const store *s) { return file_reader_bytes(s->reader); }
 
 void store_count(store *s) {
-    s->streaming.bytes = atomic_load_explicit(reader_bytes(s->reader), memory_order_relaxed);
+    s->streaming.bytes = atomic_load_explicit(file_reader_bytes(s->reader), memory_order_relaxed);
     s->streaming.wait_s = (double)s->wait_ns * 1e-9;
 }

@@ -17,7 +17,7 @@
 #ifndef BACKEND_CPU_STORE_H
 #define BACKEND_CPU_STORE_H
 
-#include "base/reader.h"
+#include "base/file_reader.h"
 #include "nn/backend.h"
 #include "tensor/mat.h"
 
@@ -31,9 +31,9 @@ typedef struct store_mat {
 #define STORE_KEPT SIZE_MAX
 
 typedef struct store_expert {
-    store_mat      mats[STORE_OPS];
-    reader_extent *extents; /* file: of the model's mappings */
-    int            n_extents;
+    store_mat           mats[STORE_OPS];
+    file_reader_extent *extents; /* file: of the model's mappings */
+    int                 n_extents;
 } store_expert;
 
 typedef struct store_mixture {
@@ -71,7 +71,7 @@ int store_layout_mixture(const store_layout *l, int op); /* which one an op is o
 typedef struct store store;
 
 /* Takes the memory and opens the files; the layout stays where it is. */
-int  store_open(store **out, const store_layout *l, const nn_model *m, const reader_hook *hook, err *e);
+int  store_open(store **out, const store_layout *l, const nn_model *m, const file_reader_hook *hook, err *e);
 void store_free(store *s); /* accepts NULL */
 
 bool store_has(const store *s, int mixture, int expert);

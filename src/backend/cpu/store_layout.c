@@ -2,7 +2,7 @@
 /*
  * Where the experts of a model lie in its files, and how they will lie in slots.
  *
- * The arrays of one expert are stretches of files; each is widened to multiples of READER_ALIGN, and those that touch
+ * The arrays of one expert are stretches of files; each is widened to multiples of FILE_READER_ALIGN, and those that touch
  * then become one extent: gate and up that lie row by row in one tensor, or the tensors of one expert one behind the
  * other. In the slot the extents stand one behind the other, so an array has the same place within a page as in the
  * file, and kernels meet the alignment that they would meet in the mapping.
@@ -93,7 +93,7 @@ static int add_arrays(finding *f, store_mat *s, const nn_mat *w, stretch *list, 
     return 0;
 }
 
-static uint64_t align_down(uint64_t v) { return v / READER_ALIGN * READER_ALIGN; }
+static uint64_t align_down(uint64_t v) { return v / FILE_READER_ALIGN * FILE_READER_ALIGN; }
 
 /* Extents of an expert from its stretches; its bytes in a slot. */
 static size_t join(store_expert *x, stretch *list, int n) {
@@ -101,14 +101,14 @@ static size_t join(store_expert *x, stretch *list, int n) {
     qsort(list, (size_t)n, sizeof *list, by_place);
     x->n_extents = 0;
     for (int i = 0; i < n; i++) {
-        uint64_t       begin = align_down(list[i].at), end = list[i].at + list[i].bytes;
-        reader_extent *last = x->n_extents ? &x->extents[x->n_extents - 1] : NULL;
+        uint64_t            begin = align_down(list[i].at), end = list[i].at + list[i].bytes;
+        file_reader_extent *last = x->n_extents ? &x->extents[x->n_extents - 1] : NULL;
         if (!last || last->file != list[i].file || begin > last->at + last->bytes) {
             last = &x->extents[x->n_extents++];
-            *last = (reader_extent){ .file = list[i].file, .at = begin, .to = to };
+            *last = (file_reader_extent){ .file = list[i].file, .at = begin, .to = to };
         }
         if (end - last->at > last->least) last->least = (size_t)(end - last->at);
-        last->bytes = (last->least + READER_ALIGN - 1) / READER_ALIGN * READER_ALIGN;
+        last->bytes = (last->least + FILE_READER_ALIGN - 1) / FILE_READER_ALIGN * FILE_READER_ALIGN;
         *list[i].place = last->to + (size_t)(list[i].at - last->at);
         to = last->to + last->bytes;
     }
@@ -176,7 +176,7 @@ int store_layout_find(store_layout *out, const nn_model *m, const nn_exec_option
         if (x->n_ops == 0) continue;
         out->n_mixtures++;
         out->n_experts += x->n_expert;
-        out->table_bytes += (size_t)x->n_expert * (sizeof *x->experts + ARRAYS * sizeof(reader_extent));
+        out->table_bytes += (size_t)x->n_expert * (sizeof *x->experts + ARRAYS * sizeof(file_reader_extent));
         size_t used = (size_t)num_min(x->n_used, x->n_expert);
         out->token_bytes += (out->file_bytes - before) / (size_t)x->n_expert * used;
         out->all_bytes += (size_t)x->n_expert * x->slot_bytes;

@@ -2,32 +2,32 @@
 #include "cli/models/disk_speed.h"
 
 #include "base/clock.h"
-#include "base/reader.h"
+#include "base/file_reader.h"
 
 #include <stdlib.h>
 
 enum { PLACES = 16, EXTENT = 4 << 20 };
 
 /* One place in memory after another is filled with the next part of the file. */
-static int read_through(reader *r, int file, size_t bytes, uint8_t *room, double *out, err *e) {
-    reader_extent extents[PLACES];
-    reader_job    jobs[PLACES] = { 0 };
-    size_t        asked = 0, done = 0;
-    double        begin = clock_s();
-    int           rc = 0;
+static int read_through(file_reader *r, int file, size_t bytes, uint8_t *room, double *out, err *e) {
+    file_reader_extent extents[PLACES];
+    file_reader_job    jobs[PLACES] = { 0 };
+    size_t             asked = 0, done = 0;
+    double             begin = clock_s();
+    int                rc = 0;
     for (int i = 0; done < bytes; i = (i + 1) % PLACES) {
         if (jobs[i].extents) {
-            reader_wait(r, &jobs[i]);
-            if (jobs[i].error) rc = reader_describe(r, &jobs[i], e);
+            file_reader_wait(r, &jobs[i]);
+            if (jobs[i].error) rc = file_reader_describe(r, &jobs[i], e);
             done += extents[i].least;
             jobs[i].extents = NULL;
         }
         bool more = rc == 0 && asked < bytes && clock_s() - begin < 2;
         if (more) {
             size_t n = bytes - asked < EXTENT ? bytes - asked : EXTENT;
-            extents[i] = (reader_extent){ .file = file, .at = asked, .bytes = EXTENT, .least = n };
-            jobs[i] = (reader_job){ .extents = &extents[i], .n_extents = 1, .to = room + (size_t)i * EXTENT };
-            reader_start(r, &jobs[i]);
+            extents[i] = (file_reader_extent){ .file = file, .at = asked, .bytes = EXTENT, .least = n };
+            jobs[i] = (file_reader_job){ .extents = &extents[i], .n_extents = 1, .to = room + (size_t)i * EXTENT };
+            file_reader_start(r, &jobs[i]);
             asked += n;
         } else if (done == asked) {
             break;
@@ -40,7 +40,7 @@ static int read_through(reader *r, int file, size_t bytes, uint8_t *room, double
 int disk_speed_measure(const model_file *f, double *out, err *e) {
     const file_map *map, *largest = NULL;
     const char     *path = NULL;
-    reader         *r = NULL;
+    file_reader    *r = NULL;
     *out = 0;
     for (int i = 0; i < model_file_mapping_count(f); i++) {
         const char *name = model_file_mapping(f, i, &map);
@@ -49,11 +49,11 @@ int disk_speed_measure(const model_file *f, double *out, err *e) {
         path = name;
     }
     if (!path) return 0;
-    uint8_t *room = aligned_alloc(READER_ALIGN, (size_t)PLACES * EXTENT);
-    int      rc = room ? reader_open(&r, READER_THREADS, NULL, e) : err_set_nomem(e);
-    int      file = rc == 0 ? reader_add(r, path, largest, e) : rc;
+    uint8_t *room = aligned_alloc(FILE_READER_ALIGN, (size_t)PLACES * EXTENT);
+    int      rc = room ? file_reader_open(&r, FILE_READER_THREADS, NULL, e) : err_set_nomem(e);
+    int      file = rc == 0 ? file_reader_add(r, path, largest, e) : rc;
     if (file >= 0) rc = read_through(r, file, largest->bytes, room, out, e);
-    reader_free(r);
+    file_reader_free(r);
     free(room);
     return file < 0 ? file : rc;
 }

@@ -49,10 +49,10 @@ static void model_close(opened *o) {
 /* --- one run ---------------------------------------------------------------------------------------------------------- */
 
 typedef struct way {
-    const char        *device;
-    size_t             experts; /* bytes; 0: resident */
-    int                chunk, threads;
-    const reader_hook *reader;
+    const char             *device;
+    size_t                  experts; /* bytes; 0: resident */
+    int                     chunk, threads;
+    const file_reader_hook *reader;
 } way;
 
 static int open_way(simple *s, const nn_model *m, const way *w, err *e) {
@@ -383,7 +383,7 @@ static ssize_t read_badly(void *ctx, int fd, void *to, size_t bytes, off_t at) {
         errno = EINTR;
         return -1;
     }
-    size_t some = READER_ALIGN * (size_t)(1 + k % 2) - (k % 5 == 0 ? 100 : 0);
+    size_t some = FILE_READER_ALIGN * (size_t)(1 + k % 2) - (k % 5 == 0 ? 100 : 0);
     if (t->torn && bytes > some) bytes = some;
     if (t->late && k % 4 == 1) nanosleep(&(struct timespec){ .tv_nsec = 300000 * (1 + k % 3) }, NULL);
     return pread(fd, to, bytes, at);
@@ -405,8 +405,8 @@ static void test_torn_and_late_reads(void **state) {
     assert_true(sizes(o.model, &size, &e));
     float *one = run_once(o.model, &(way){ .chunk = 9, .threads = 1 }, &n, NULL);
     for (int i = 0; i < 6; i++) {
-        trouble     t = { .torn = i & 1, .late = i >= 2 };
-        reader_hook hook = { read_badly, &t };
+        trouble          t = { .torn = i & 1, .late = i >= 2 };
+        file_reader_hook hook = { read_badly, &t };
         way    w = { .experts = i % 2 ? size.least : size.most / 2, .chunk = 9, .threads = 1 + i % 3, .reader = &hook };
         float *two = run_once(o.model, &w, &k, NULL);
         assert_int_equal(n, k);
@@ -430,11 +430,11 @@ static void test_failed_reads(void **state) {
     assert_true(sizes(o.model, &size, &e));
     float *one = run_once(o.model, &(way){ .chunk = PROMPT, .threads = 1 }, &n, NULL), *two = malloc(n * sizeof *two);
     for (int at = 1; at <= 24; at += TEST_SANITIZED ? 3 : 1) {
-        trouble     t = { .fail_at = at, .code = codes[at % 3], .late = at % 2 };
-        reader_hook hook = { read_badly, &t };
-        int32_t     ids[PROMPT];
-        simple      s;
-        bool        failed = false;
+        trouble          t = { .fail_at = at, .code = codes[at % 3], .late = at % 2 };
+        file_reader_hook hook = { read_badly, &t };
+        int32_t          ids[PROMPT];
+        simple           s;
+        bool             failed = false;
         for (int i = 0; i < PROMPT; i++) ids[i] = (int32_t)(i * 37 + 5) % 300;
         way w = { .experts = at % 2 ? size.least : size.most / 2, .threads = 1 + at % 3, .reader = &hook };
         if (open_way(&s, o.model, &w, &e) < 0) fail_msg("%s", e.msg);

@@ -15,9 +15,9 @@
 enum { REQUESTS = 16, LONGEST = 60, ANSWER = 10 };
 
 /* The CPU backend with a reader of ours; of every engine of this program. */
-static atomic_int  n_reads, fail_every;
-static reader_hook hook;
-static nn_backend  mine;
+static atomic_int       n_reads, fail_every;
+static file_reader_hook hook;
+static nn_backend       mine;
 
 static ssize_t read_or_not(void *ctx, int fd, void *to, size_t bytes, off_t at) {
     int n = atomic_fetch_add(&n_reads, 1) + 1, every = atomic_load(&fail_every);
@@ -146,7 +146,7 @@ static void test_failed_reads(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_same_answers), cmocka_unit_test(test_failed_reads) };
-    hook = (reader_hook){ .read = read_or_not };
+    hook = (file_reader_hook){ .read = read_or_not };
     mine = backend_cpu;
     mine.open = open_mine;
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/reader.h"
+#include "base/file_reader.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,25 +16,25 @@ typedef struct source {
     atomic_bool is_direct;     /* its reads are taken; a file system may refuse the first one only */
 } source;
 
-struct reader {
-    reader_hook           hook;
+struct file_reader {
+    file_reader_hook      hook;
     source              **files;
     int                   n_files;
     pthread_t            *threads;
     int                   n_threads;
     pthread_mutex_t       lock; /* guards the list, the jobs in it and stop */
     pthread_cond_t        work, done;
-    reader_job           *first, *last; /* jobs with pieces that nobody has taken */
+    file_reader_job      *first, *last; /* jobs with pieces that nobody has taken */
     bool                  stop;
     atomic_uint_least64_t bytes;
 };
 
 typedef struct piece {
-    reader_job *job;
-    source     *file;
-    uint64_t    at;
-    size_t      bytes, least;
-    uint8_t    *to;
+    file_reader_job *job;
+    source          *file;
+    uint64_t         at;
+    size_t           bytes, least;
+    uint8_t         *to;
 } piece;
 
 static ssize_t plain_read(void *ctx, int fd, void *to, size_t bytes, off_t at) {
@@ -44,12 +44,12 @@ static ssize_t plain_read(void *ctx, int fd, void *to, size_t bytes, off_t at) {
 
 /* --- one piece ------------------------------------------------------------------------------------------------------ */
 
-/* Reads until `least` bytes are there: 0, errno or READER_ENDED. A read that ended somewhere within a page goes on through
+/* Reads until `least` bytes are there: 0, errno or FILE_READER_ENDED. A read that ended somewhere within a page goes on through
  * the page cache. */
-static int read_piece(reader *r, const piece *p) {
+static int read_piece(file_reader *r, const piece *p) {
     size_t have = 0;
     while (have < p->least) {
-        bool    direct = have % READER_ALIGN == 0 && atomic_load_explicit(&p->file->is_direct, memory_order_relaxed);
+        bool direct = have % FILE_READER_ALIGN == 0 && atomic_load_explicit(&p->file->is_direct, memory_order_relaxed);
         ssize_t n = r->hook.read(r->hook.ctx, direct ? p->file->direct : p->file->plain, p->to + have, p->bytes - have,
                                  (off_t)(p->at + have));
         if (n < 0 && errno == EINTR) continue;
@@ -58,7 +58,7 @@ static int read_piece(reader *r, const piece *p) {
             continue;
         }
         if (n < 0) return errno ? errno : EIO;
-        if (n == 0) return READER_ENDED;
+        if (n == 0) return FILE_READER_ENDED;
         atomic_fetch_add_explicit(&r->bytes, (uint64_t)n, memory_order_relaxed);
         have += (size_t)n;
     }
@@ -66,11 +66,11 @@ static int read_piece(reader *r, const piece *p) {
 }
 
 /* The next piece of the first job; the job leaves the list with its last one. Locked. */
-static piece take_piece(reader *r) {
-    reader_job          *j = r->first;
-    const reader_extent *x = &j->extents[j->extent];
-    size_t               left = x->bytes - j->offset, n = left < READER_PIECE ? left : READER_PIECE;
-    piece                p = { j, r->files[x->file], x->at + j->offset, n, n, j->to + x->to + j->offset };
+static piece take_piece(file_reader *r) {
+    file_reader_job          *j = r->first;
+    const file_reader_extent *x = &j->extents[j->extent];
+    size_t                    left = x->bytes - j->offset, n = left < FILE_READER_PIECE ? left : FILE_READER_PIECE;
+    piece                     p = { j, r->files[x->file], x->at + j->offset, n, n, j->to + x->to + j->offset };
     if (j->offset + n > x->least) p.least = x->least - j->offset;
     j->offset += n;
     if (j->offset >= x->least) {
@@ -82,8 +82,8 @@ static piece take_piece(reader *r) {
     return p;
 }
 
-static void unlink_job(reader *r, reader_job *j) {
-    reader_job **at = &r->first, *before = NULL;
+static void unlink_job(file_reader *r, file_reader_job *j) {
+    file_reader_job **at = &r->first, *before = NULL;
     while (*at && *at != j) {
         before = *at;
         at = &(*at)->next;
@@ -94,7 +94,7 @@ static void unlink_job(reader *r, reader_job *j) {
 }
 
 static void *reader_main(void *arg) {
-    reader *r = arg;
+    file_reader *r = arg;
     pthread_mutex_lock(&r->lock);
     for (;;) {
         while (!r->first && !r->stop) pthread_cond_wait(&r->work, &r->lock);
@@ -103,7 +103,7 @@ static void *reader_main(void *arg) {
         pthread_mutex_unlock(&r->lock);
         int rc = read_piece(r, &p);
         pthread_mutex_lock(&r->lock);
-        reader_job *j = p.job;
+        file_reader_job *j = p.job;
         if (rc != 0 && j->error == 0) {
             j->error = rc;
             j->failed_at = p.at;
@@ -123,14 +123,14 @@ static void *reader_main(void *arg) {
 
 /* --- opening -------------------------------------------------------------------------------------------------------- */
 
-int reader_open(reader **out, int n_threads, const reader_hook *hook, err *e) {
-    reader *r = calloc(1, sizeof *r);
+int file_reader_open(file_reader **out, int n_threads, const file_reader_hook *hook, err *e) {
+    file_reader *r = calloc(1, sizeof *r);
     *out = NULL;
     if (!r) return err_set_nomem(e);
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->work, NULL);
     pthread_cond_init(&r->done, NULL);
-    r->hook = hook && hook->read ? *hook : (reader_hook){ plain_read, NULL };
+    r->hook = hook && hook->read ? *hook : (file_reader_hook){ plain_read, NULL };
     r->threads = calloc((size_t)n_threads, sizeof *r->threads);
     int rc = r->threads ? 0 : err_set_nomem(e);
     for (; rc == 0 && r->n_threads < n_threads; r->n_threads++) {
@@ -139,7 +139,7 @@ int reader_open(reader **out, int n_threads, const reader_hook *hook, err *e) {
         break;
     }
     if (rc < 0)
-        reader_free(r);
+        file_reader_free(r);
     else
         *out = r;
     return rc;
@@ -153,7 +153,7 @@ static void close_source(source *s) {
     free(s);
 }
 
-void reader_free(reader *r) {
+void file_reader_free(file_reader *r) {
     if (!r) return;
     pthread_mutex_lock(&r->lock);
     r->stop = true;
@@ -169,19 +169,20 @@ void reader_free(reader *r) {
     free(r);
 }
 
-/* Whether reads without the page cache may begin and end at multiples of READER_ALIGN; where the kernel does not say, the
+/* Whether reads without the page cache may begin and end at multiples of FILE_READER_ALIGN; where the kernel does not say, the
  * first read will. */
 static bool suits_direct(int fd) {
 #ifdef STATX_DIOALIGN
     struct statx s;
     if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &s) == 0 && (s.stx_mask & STATX_DIOALIGN))
-        return s.stx_dio_offset_align && s.stx_dio_offset_align <= READER_ALIGN && s.stx_dio_mem_align <= READER_ALIGN;
+        return s.stx_dio_offset_align && s.stx_dio_offset_align <= FILE_READER_ALIGN &&
+               s.stx_dio_mem_align <= FILE_READER_ALIGN;
 #endif
     (void)fd;
     return true;
 }
 
-int reader_add(reader *r, const char *path, const file_map *map, err *e) {
+int file_reader_add(file_reader *r, const char *path, const file_map *map, err *e) {
     struct stat st;
     source    **files = realloc(r->files, ((size_t)r->n_files + 1) * sizeof(*files));
     source     *s = calloc(1, sizeof *s);
@@ -216,7 +217,7 @@ int reader_add(reader *r, const char *path, const file_map *map, err *e) {
 
 /* --- jobs ----------------------------------------------------------------------------------------------------------- */
 
-void reader_start(reader *r, reader_job *j) {
+void file_reader_start(file_reader *r, file_reader_job *j) {
     j->next = NULL;
     j->extent = j->under_way = j->error = 0;
     j->offset = 0;
@@ -232,37 +233,37 @@ void reader_start(reader *r, reader_job *j) {
     pthread_mutex_unlock(&r->lock);
 }
 
-bool reader_is_over(reader *r, const reader_job *j) {
+bool file_reader_is_over(file_reader *r, const file_reader_job *j) {
     pthread_mutex_lock(&r->lock);
     bool over = j->over;
     pthread_mutex_unlock(&r->lock);
     return over;
 }
 
-void reader_wait(reader *r, const reader_job *j) {
+void file_reader_wait(file_reader *r, const file_reader_job *j) {
     pthread_mutex_lock(&r->lock);
     while (!j->over) pthread_cond_wait(&r->done, &r->lock);
     pthread_mutex_unlock(&r->lock);
 }
 
-void reader_drop(reader *r, reader_job *j) {
+void file_reader_drop(file_reader *r, file_reader_job *j) {
     pthread_mutex_lock(&r->lock);
     if (!j->over && j->extent < j->n_extents) {
         unlink_job(r, j);
-        if (j->error == 0) j->error = READER_DROPPED;
+        if (j->error == 0) j->error = FILE_READER_DROPPED;
         if (j->under_way == 0) j->over = true;
     }
     while (!j->over) pthread_cond_wait(&r->done, &r->lock);
     pthread_mutex_unlock(&r->lock);
 }
 
-int reader_describe(const reader *r, const reader_job *j, err *e) {
-    if (j->error == READER_DROPPED) return err_set(e, ERR_CANCELLED, "reading was given up");
+int file_reader_describe(const file_reader *r, const file_reader_job *j, err *e) {
+    if (j->error == FILE_READER_DROPPED) return err_set(e, ERR_CANCELLED, "reading was given up");
     const char        *path = r->files[j->failed_file]->path;
     unsigned long long at = j->failed_at;
-    if (j->error == READER_ENDED) return err_set(e, ERR_IO, "%s ends within what is read at byte %llu", path, at);
+    if (j->error == FILE_READER_ENDED) return err_set(e, ERR_IO, "%s ends within what is read at byte %llu", path, at);
     errno = j->error;
     return err_set_errno(e, "cannot read %s at byte %llu", path, at);
 }
 
-const atomic_uint_least64_t *reader_bytes(const reader *r) { return &r->bytes; }
+const atomic_uint_least64_t *file_reader_bytes(const file_reader *r) { return &r->bytes; }
