@@ -2,9 +2,10 @@
 #include "cli/models/disk_speed.h"
 
 #include "base/clock.h"
+#include "base/huge.h"
 #include "base/reader.h"
 
-#include <stdlib.h>
+#include <sys/mman.h>
 
 enum { PLACES = 16, EXTENT = 4 << 20 };
 
@@ -49,11 +50,11 @@ int disk_speed_measure(const model_file *f, double *out, err *e) {
         path = name;
     }
     if (!path) return 0;
-    uint8_t *room = aligned_alloc(READER_ALIGN, (size_t)PLACES * EXTENT);
+    uint8_t *room = huge_map((size_t)PLACES * EXTENT, false); /* as slots are */
     int      rc = room ? reader_open(&r, READER_THREADS, NULL, e) : err_set_nomem(e);
     int      file = rc == 0 ? reader_add(r, path, largest, e) : rc;
     if (file >= 0) rc = read_through(r, file, largest->bytes, room, out, e);
     reader_free(r);
-    free(room);
+    if (room) munmap(room, (size_t)PLACES * EXTENT);
     return file < 0 ? file : rc;
 }
