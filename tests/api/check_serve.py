@@ -269,6 +269,42 @@ def metrics():
         reader.close()
 
 
+def streamed_experts():
+    """A mixture whose experts are read from disk by a sandboxed worker answers as the resident one; the budget chooses; refusals."""
+    with tempfile.TemporaryDirectory() as directory:
+        path, few = os.path.join(directory, "moe.gguf"), {"HEARTH_TOKEN_BUDGET": "64"}
+        subprocess.run([PROGRAM, "debug", "random-model", "--arch", "qwen3moe", "--layers", "3", "--dim", "256", "--ff", "256", "--heads", "4",
+                        "--vocab", "512", "--experts", "32", "--experts-used", "2", "--set", "expert_feed_forward_length=1024", path],
+                       check=True, timeout=120)
+        need = json.loads(subprocess.run([PROGRAM, "info", "--no-config", "--ctx", "256", "--json", "--experts", "resident", path],
+                                         capture_output=True, check=True, timeout=60, env=dict(os.environ, **few)).stdout)
+        assert need["experts"]["count"] == 96 and need["experts"]["memory"] == 0 < need["experts"]["least"], need["experts"]
+
+        def answer(*options):
+            with Server(PROGRAM, "--no-config", "--model", f"moe={path}", "--ctx", "256", *options,
+                        env=few) as server:
+                status, body = server.post("/v1/completions", {"model": "moe", "prompt": "hello there", "max_tokens": 12, "temperature": 0,
+                                                               "ignore_eos": True})
+                if status != 200:
+                    return status, str(body), {}
+                stats = server.get("/v1/stats")[1]
+                lines = server.request("GET", "/metrics")[2].decode()
+                assert ("hearth_expert_slots" in lines) == (stats["expert_slots"] > 0)
+                return status, body["choices"][0]["text"], stats
+        resident = answer("--experts", "resident")
+        assert resident[0] == 200 and resident[2]["expert_slots"] == 0
+        streamed = answer("--experts", "8MiB")
+        assert streamed[:2] == resident[:2], (resident, streamed)
+        stats = streamed[2]
+        assert 0 < stats["expert_slots"] < 96 and stats["expert_misses"] > 0 and stats["expert_read_bytes"] > 0, stats
+        chosen = answer("--mem-limit", str(need["memory"]["total"] - (4 << 20)))
+        assert chosen[:2] == resident[:2] and 0 < chosen[2]["expert_slots"] < 96, chosen
+        small = answer("--experts", "64KiB")
+        assert small[0] >= 500 and "at least" in small[1], small
+        code, text = run("--experts", "some", "--no-socket", "--no-config")
+        assert code in (1, 2) and "neither auto nor resident nor a size" in text, (code, text)
+
+
 def ports():
     with Server(PROGRAM) as server:
         code, text = run("--port", str(server.port), "--no-socket")
@@ -280,7 +316,7 @@ def ports():
 
 def main():
     checks = Checks()
-    for check in (unix_socket, tls, health, no_models, origins, logs, token, models_come_and_go, metrics, ports):
+    for check in (unix_socket, tls, health, no_models, origins, logs, token, models_come_and_go, metrics, streamed_experts, ports):
         checks.run(check)
     checks.exit()
 

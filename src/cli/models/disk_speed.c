@@ -3,8 +3,9 @@
 
 #include "base/clock.h"
 #include "base/file_reader.h"
+#include "base/huge.h"
 
-#include <stdlib.h>
+#include <sys/mman.h>
 
 enum { PLACES = 16, EXTENT = 4 << 20 };
 
@@ -49,11 +50,11 @@ int disk_speed_measure(const model_file *f, double *out, err *e) {
         path = name;
     }
     if (!path) return 0;
-    uint8_t *room = aligned_alloc(FILE_READER_ALIGN, (size_t)PLACES * EXTENT);
+    uint8_t *room = huge_map((size_t)PLACES * EXTENT, false); /* as slots are */
     int      rc = room ? file_reader_open(&r, FILE_READER_THREADS, NULL, e) : err_set_nomem(e);
     int      file = rc == 0 ? file_reader_add(r, path, largest, e) : rc;
     if (file >= 0) rc = read_through(r, file, largest->bytes, room, out, e);
     file_reader_free(r);
-    free(room);
+    if (room) munmap(room, (size_t)PLACES * EXTENT);
     return file < 0 ? file : rc;
 }
