@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How fast experts can be read from a model's files: many pieces at once, past the page cache (base/reader.h). */
+/* How fast experts can be read from a model's files: many pieces at once, past the page cache (base/file_reader.h). */
 #ifndef CLI_MODELS_DISK_SPEED_H
 #define CLI_MODELS_DISK_SPEED_H
 

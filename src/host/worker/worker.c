@@ -395,7 +395,7 @@ static int measure(worker *w, err *e) {
     if (rc == 0) rc = need_check_device(&n, w->open.runtime.path, &o, e);
     if (rc < 0) return rc;
     keep_place(w, &n);
-    uint64_t moving = device_memory_on(&n.bytes, NEED_CPU) + MOVING_BYTES;
+    uint64_t moving = device_memory_on(&n.bytes, DEVICE_CPU) + MOVING_BYTES;
     bool     tight = n.n_mixtures && o.memory_room && moving > o.memory_room; /* it was chosen for that room */
     if (n.experts.bytes || tight) w->open.runtime.spare_bytes = 0;            /* they stay */
     if (w->open.runtime.spare_bytes / 2 > n.weights_bytes) {                  /* they will move, piece by piece */
