@@ -60,7 +60,8 @@ static int choose_type(const runtime_options *o, lowrank_type *out, err *e) {
     *out = LOWRANK_AUTO;
     if (said && !lowrank_type_parse(said, out))
         return err_set(e, ERR_ARG, "adapter_type: '%.40s' is not a type of adapters", said);
-    if (backend_find(o->engine.device, &backend, &d, NULL) < 0 || (d.kind != NN_DEVICE_GPU && d.kind != NN_DEVICE_MIXED))
+    if (backend_find(o->engine.device, &backend, &d, NULL) < 0 ||
+        (d.kind != NN_DEVICE_GPU && d.kind != NN_DEVICE_MIXED))
         return 0;
     if (*out != LOWRANK_AUTO && *out != LOWRANK_F16)
         return err_set(e, ERR_UNSUPPORTED, "adapter_type: %s keeps adapters as f16 only", d.id);

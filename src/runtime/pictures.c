@@ -7,10 +7,10 @@
  * rendering need no tower.
  */
 #include "backend/backend.h"
+#include "base/device_memory.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/sha256.h"
-#include "base/device_memory.h"
 #include "runtime/internal.h"
 
 #include <dirent.h>

@@ -407,8 +407,9 @@ static void test_streamed(void **state) {
         assert_true((n.experts.bytes == 0) == (room >= all));
         if (!n.experts.bytes) continue;
         streamed++;
-        assert_int_equal(device_memory_on(&n.bytes, DEVICE_CPU), n.weights_bytes - n.experts.streamed + n.experts.bytes +
-                                                                   n.cache_bytes + n.scratch_bytes + n.other_bytes);
+        assert_int_equal(device_memory_on(&n.bytes, DEVICE_CPU), n.weights_bytes - n.experts.streamed +
+                                                                     n.experts.bytes + n.cache_bytes + n.scratch_bytes +
+                                                                     n.other_bytes);
         engine_options opened = o;
         engine        *g;
         engine_stats   st;
