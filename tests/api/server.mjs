@@ -19,7 +19,8 @@ export async function startServer(hearth, ...options) {
   const [line] = await once(createInterface({ input: child.stdout }), 'line');
   const stop = async () => {
     child.kill('SIGTERM');
-    const [code] = child.exitCode === null ? await once(child, 'exit') : [child.exitCode];
+    // One that was killed has a signal instead of a code; the event of its end may be over.
+    const [code] = child.exitCode === null && child.signalCode === null ? await once(child, 'exit') : [child.exitCode];
     rmSync(dir, { recursive: true, force: true });
     if (code !== 0) throw new Error(`the server ended with ${code}`);
   };
