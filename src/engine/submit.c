@@ -137,7 +137,7 @@ int engine_submit(engine *g, const engine_request *r, uint64_t *id, err *e) {
     if (rc == 0) {
         pthread_mutex_lock(&g->lock);
         if (g->stop) {
-            rc = err_set(e, ERR_CANCELLED, "the engine is closing");
+            rc = err_set(e, ERR_BUSY, "the engine is closing");
         } else if (g->lost.code) {
             rc = err_set(e, ERR_LOST, "%s", g->lost.msg);
         } else if (!queue_takes(g, q)) {

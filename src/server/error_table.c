@@ -5,7 +5,8 @@
 
 #include <stddef.h>
 
-/* ERR_LIMIT is a limit that the request exceeds by itself: the same request will never pass. */
+/* ERR_LIMIT is a limit that the request exceeds by itself: the same request will never pass. Clients send again what was answered
+ * with 408, 409, 429 or 5xx; what somebody cancelled stays cancelled. */
 static const error_kind kinds[] = {
     { ERR_NOMEM, 503, "out_of_memory" },
     { ERR_IO, 500, "" },
@@ -14,7 +15,7 @@ static const error_kind kinds[] = {
     { ERR_ARG, 400, "" },
     { ERR_LIMIT, 400, "" },
     { ERR_NOTFOUND, 404, "model_not_found" },
-    { ERR_CANCELLED, 503, "cancelled" },
+    { ERR_CANCELLED, 499, "cancelled" },
     { ERR_BUSY, 503, "overloaded" },
     { ERR_LOST, 503, "device_lost" },
     { ERR_CONTEXT, 400, "context_length_exceeded" },

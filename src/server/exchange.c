@@ -312,7 +312,9 @@ void exchange_fail(exchange *x, const err *e) {
 }
 
 static const char *why_cancelled(int code) {
-    return code == ERR_DEADLINE ? "the deadline of the call has passed" : "the request was cancelled";
+    return code == ERR_DEADLINE ? "the deadline of the call has passed"
+           : code == ERR_BUSY   ? "the server is stopping"
+                                : "the request was cancelled";
 }
 
 void exchange_cancel(exchange *x, int code, const char *why) {

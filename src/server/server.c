@@ -89,14 +89,14 @@ static void begin_drain(server *s) {
     set_timer(s->drain_timer, s->options.drain_seconds);
 }
 
-/* The limit is over: what still runs is cancelled, and its clients are told. */
+/* The limit is over: what still runs is cancelled, and its clients are told, so that they ask another server, or this one later. */
 static void cut(server *s) {
     s->cutting = true;
     log_warn("server", "cutting off %d requests", s->n_exchanges);
     for (exchange *x = s->exchanges, *next; x; x = next) {
         next = x->core->next;
         sink *k = x->core->sink;
-        if (k && k->kind->answering(k)) exchange_cancel(x, ERR_CANCELLED, "the server is stopping");
+        if (k && k->kind->answering(k)) exchange_cancel(x, ERR_BUSY, "the server is stopping");
     }
     for (conn *c = s->conns, *next; c; c = next) {
         next = c->next;

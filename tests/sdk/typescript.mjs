@@ -269,7 +269,7 @@ async function oddServers(kind) {
     [kind.ProtocolError, [head('200 OK', '<html>')]], [kind.ProtocolError, [head('200 OK', 'null')]], [kind.ConnectionLost, ['']],
     [kind.ConnectionLost, ['SSH-2.0-OpenSSH_9.2\r\n\r\n']], [kind.ConnectionLost, [good.slice(0, -3)]], [kind.ServerError, [head('500 Oh', 'broken')]],
     [kind.Unavailable, [head('503 No', '', 'Retry-After: 3600')]], [kind.Unavailable, [head('503 No', '')]],
-    [kind.Unavailable, [head('503 No', '{"error":{"message":"m","code":"cancelled"}}', 'Retry-After: 0')]],
+    [kind.Cancelled, [head('499 No', '{"error":{"message":"m","code":"cancelled"}}', 'Retry-After: 0')]],
     [kind.PermissionDenied, [head('403 No', '{"error":"no"}')]], [kind.RateLimited, [head('429 No', '', 'Retry-After: 7')]],
   ];
   for (const [Kind, answers] of cases) {

@@ -8,15 +8,15 @@ from . import errors, types
 from ._version import __version__
 from .aio import AsyncClient, AsyncPullStream, AsyncStream
 from .client import Client, PullStream, Stream
-from .errors import (AuthenticationError, BadRequest, ConnectError, ConnectionLost, HearthError, LocalError, NotFound, NotOffered,
-                     PermissionDenied, ProtocolError, RateLimited, ServerError, StatusError, StreamFailed, TimedOut, TooLarge,
-                     Unavailable)
+from .errors import (AuthenticationError, BadRequest, Cancelled, ConnectError, ConnectionLost, HearthError, LocalError, NotFound,
+                     NotOffered, PermissionDenied, ProtocolError, RateLimited, ServerError, StatusError, StreamFailed, TimedOut,
+                     TooLarge, Unavailable)
 from .tools import Tool, schema_of, tool
 from .types import Answer, Choice, Event, ToolCall, ToolRun
 
 __all__ = [
-    "Answer", "AsyncClient", "AsyncPullStream", "AsyncStream", "AuthenticationError", "BadRequest", "Choice", "Client", "ConnectError",
-    "ConnectionLost", "Event", "HearthError", "LocalError", "NotFound", "NotOffered", "PermissionDenied", "ProtocolError", "PullStream",
+    "Answer", "AsyncClient", "AsyncPullStream", "AsyncStream", "AuthenticationError", "BadRequest", "Cancelled", "Choice", "Client",
+    "ConnectError", "ConnectionLost", "Event", "HearthError", "LocalError", "NotFound", "NotOffered", "PermissionDenied", "ProtocolError", "PullStream",
     "RateLimited", "ServerError", "StatusError", "Stream", "StreamFailed", "TimedOut", "TooLarge", "Tool", "ToolCall", "ToolRun",
     "Unavailable", "__version__", "errors", "schema_of", "tool", "types",
 ]

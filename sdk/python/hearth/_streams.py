@@ -71,11 +71,10 @@ def status_error(head: Head, body: bytes) -> StatusError:
 def wait_before(error: Exception, attempt: int, longest: float) -> float:
     """Seconds until a request that certainly did nothing may be sent again; negative: never.
 
-    The two cases: nobody was reached (ConnectError), and 503 with Retry-After as the whole answer. A request that somebody cancelled
-    is answered in the same way and must stay cancelled.
+    The two cases: nobody was reached (ConnectError), and 503 with Retry-After as the whole answer.
     """
     if isinstance(error, ConnectError):
         return min(0.1 * 2.0 ** attempt, longest)
-    if not isinstance(error, StatusError) or error.status != 503 or error.retry_after is None or error.code == "cancelled":
+    if not isinstance(error, StatusError) or error.status != 503 or error.retry_after is None:
         return -1.0
     return error.retry_after if error.retry_after <= longest else -1.0

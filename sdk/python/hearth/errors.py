@@ -9,7 +9,7 @@
       StreamFailed          the server ended a stream with an error
       StatusError           an answer with a status that is not good
         BadRequest 400      AuthenticationError 401   PermissionDenied 403   NotFound 404   TooLarge 413
-        RateLimited 429     ServerError 5xx           NotOffered 501         Unavailable 503
+        RateLimited 429     Cancelled 499             ServerError 5xx        NotOffered 501   Unavailable 503
       LocalError            hearth.local: a hearth_code of libhearth
 """
 from __future__ import annotations
@@ -93,6 +93,10 @@ class RateLimited(StatusError):
     """429: the key has reached its limit; `retry_after` says for how long."""
 
 
+class Cancelled(StatusError):
+    """499: somebody cancelled the request at the server."""
+
+
 class ServerError(StatusError):
     """5xx"""
 
@@ -102,7 +106,7 @@ class NotOffered(ServerError):
 
 
 class Unavailable(ServerError):
-    """503: overloaded, loading, ending, or the request was cancelled (code "cancelled")."""
+    """503: overloaded, loading or ending."""
 
 
 class LocalError(HearthError):
@@ -116,6 +120,7 @@ class LocalError(HearthError):
 
 _CLASSES: Dict[int, Type[StatusError]] = {
     401: AuthenticationError, 403: PermissionDenied, 404: NotFound, 413: TooLarge, 429: RateLimited,
+    499: Cancelled,
     501: NotOffered, 503: Unavailable,
 }
 

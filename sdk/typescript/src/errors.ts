@@ -80,11 +80,13 @@ export class NotFound extends StatusError {}
 export class TooLarge extends StatusError {}
 /** 429: the key has reached its limit; `retryAfter` says for how long. */
 export class RateLimited extends StatusError {}
+/** 499: somebody cancelled the request at the server. */
+export class Cancelled extends StatusError {}
 /** 5xx */
 export class ServerError extends StatusError {}
 /** 501: this server does not do that. */
 export class NotOffered extends ServerError {}
-/** 503: overloaded, loading, ending, or the request was cancelled (code "cancelled"). */
+/** 503: overloaded, loading or ending. */
 export class Unavailable extends ServerError {}
 
 const CLASSES: Record<number, typeof StatusError> = {
@@ -93,6 +95,7 @@ const CLASSES: Record<number, typeof StatusError> = {
   404: NotFound,
   413: TooLarge,
   429: RateLimited,
+  499: Cancelled,
   501: NotOffered,
   503: Unavailable,
 };

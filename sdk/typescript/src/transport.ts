@@ -201,11 +201,11 @@ async function failure(connection: Connection): Promise<StatusError> {
   return statusError(connection.response.status, toldBy(body), connection.requestId, connection.retryAfter);
 }
 
-/** Milliseconds until a request that certainly did nothing may be sent again; negative: never. What was cancelled stays so. */
+/** Milliseconds until a request that certainly did nothing may be sent again; negative: never. */
 function waitBefore(error: unknown, attempt: number, longest: number): number {
   if (error instanceof ConnectError) return Math.min(100 * 2 ** attempt, longest);
-  const { status, code, retryAfter } = error as StatusError;
-  if (status !== 503 || code === "cancelled" || retryAfter === undefined) return -1;
+  const { status, retryAfter } = error as StatusError;
+  if (status !== 503 || retryAfter === undefined) return -1;
   return retryAfter * 1000 <= longest ? retryAfter * 1000 : -1;
 }
 

@@ -248,7 +248,7 @@ static void test_before(void **state) {
         gate_open();
         expect(receive(first), 200, "embedding");
         expect(receive(second), 200, "embedding");
-        if (cancels) expect(receive(third), 503, "the request was cancelled");
+        if (cancels) expect(receive(third), 499, "the request was cancelled");
         await_nobody(r);
         assert_int_equal(gate_calls(), 2);
     }
@@ -268,7 +268,7 @@ static void test_while_submitting(void **state) {
             await(r, "\"ending\"", 1);
         }
         gate_open();
-        if (cancels) expect(receive(fd), 503, "the request was cancelled");
+        if (cancels) expect(receive(fd), 499, "the request was cancelled");
         await_nobody(r);
         await_quiet(r);
         assert_int_equal(gate_calls(), 2);
@@ -296,7 +296,7 @@ static void test_behind(void **state) {
             assert_string_equal(answer, solo);
             free(answer);
         }
-        if (way == 2) expect(receive(fd), 503, "the request was cancelled");
+        if (way == 2) expect(receive(fd), 499, "the request was cancelled");
         await_nobody(r);
         assert_int_equal(gate_calls(), 3);
     }
