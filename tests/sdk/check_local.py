@@ -6,6 +6,7 @@ import array
 import ctypes
 import dataclasses
 import gc
+import io
 import json
 import math
 import os
@@ -14,14 +15,20 @@ import subprocess
 import sys
 import tempfile
 import threading
+import wave
 
-from sdk_support import DEMO, GOLDEN, RANKER, ROOT, blocks, golden_ranks, raises
+from sdk_support import DEMO, GOLDEN, QUICK, RANKER, ROOT, blocks, golden_ranks, raises
 
-from hearth import LocalError, _capi, tool
+from hearth import LocalError, _capi, media, tool
 from hearth.local import Model
 from hearth_server import Checks, eventually
+from vision_model import make, sound
+
+sys.path.insert(0, os.path.join(ROOT, "tools", "demo-model"))
+import pictures as drawn  # noqa: E402
 
 SUM = "What is 12 plus 30?"
+SEEING = os.path.join(ROOT, "models", "vision-demo", "vision-demo.gguf")
 WEATHER = "What is the weather in Paris?"
 LONG = dict(max_tokens=3500, temperature=0, regex="[a-z ]{3000,}")
 
@@ -208,6 +215,78 @@ def adapters():
             assert "/nowhere" in str(raises(LocalError, m.complete, [5], adapters=[("/nowhere", 1.0)]))
 
 
+class Pillow:
+    """What hearth.media asks of a picture of Pillow."""
+
+    def __init__(self, width, height, rgb):
+        self.size, self.rgb, self.mode = (width, height), rgb, None
+
+    def convert(self, mode):
+        turned = Pillow(*self.size, self.rgb)
+        turned.mode = mode
+        return turned
+
+    def tobytes(self):
+        assert self.mode == "RGB"
+        return self.rgb
+
+
+def pictures():
+    """Held-out pictures of the demo that sees, word for word, in each form; two in one conversation; what is refused."""
+    side, right = drawn.SIDE, 0
+    with Model(SEEING) as m:
+        assert m.info().can_see is True and m.info().can_hear is False
+
+        def user(words, *shown):
+            return {"role": "user", "content": [*({"type": "image", "image": p} for p in shown), {"type": "text", "text": words}]}
+
+        for seed in range(2 if QUICK else 6):
+            rng, scene, _, question, answer = drawn.judged(seed)
+            rgb = bytes(drawn.draw(scene, rng))
+            forms = [media.Picture(side, side, rgb), memoryview(rgb).cast("B", (side, side, 3)), Pillow(side, side, rgb)]
+            said = [m.chat([user(question, p)], temperature=0).text for p in forms]
+            assert said[0] == said[1] == said[2], said
+            right += said[0] == answer
+        assert right >= (1 if QUICK else 5), right
+        talk = [user("What is in the picture?", forms[0])]
+        one = m.count(talk)
+        talk += [{"role": "assistant", "content": "x"}, user("And here?", forms[1])]
+        assert m.count(talk) > 2 * (one - 10) and m.render(talk).count("And here?") == 1
+        assert m.chat([user("What is in the picture?")], temperature=0).text == "I see no picture."
+        raises(ValueError, media.Picture, 2, 2, b"12")
+        raises(ValueError, media.Picture.of, b"123")
+        raises(TypeError, m.chat, [user("x", "a.png")])
+        raises(TypeError, m.chat, [{"role": "user", "content": [{"type": "audio", "audio": b"x"}]}])
+
+
+def sounds():
+    """The rows of a sound as the server counts them, from a file and from numbers; samples of every width are the same sound."""
+    with tempfile.TemporaryDirectory() as folder:
+        with Model(make("voxtral", os.path.join(folder, "voxtral"))) as m:
+            assert m.info().can_hear is True
+
+            def user(*heard):
+                return [{"role": "user", "content": [*({"type": "audio", "audio": s} for s in heard), {"type": "text", "text": "What?"}]}]
+
+            a, b = (media.Sound.wav(io.BytesIO(sound(name))) for name in "ab")
+            assert m.count(user(a)) == m.count(user()) + 6 and m.count(user(b)) == m.count(user()) + 16
+            assert m.count(user(a, b)) == m.count(user()) + 22
+            options = dict(temperature=0, max_tokens=6, logprobs=True)
+            first, other = m.chat(user(a), **options), m.chat(user(b), **options)
+            assert first.first.logprobs == m.chat(user(media.Sound(list(a.samples), a.rate)), **options).first.logprobs
+            assert first.first.logprobs[0].logprob != other.first.logprobs[0].logprob
+    values = [0, 1, -1, 64, -128, 127]
+    for width in (1, 2, 3, 4):
+        data = b"".join((v + 128).to_bytes(1, "little") if width == 1 else (v << 8 * (width - 1)).to_bytes(width, "little", signed=True)
+                        for v in values for _ in range(2))
+        file = io.BytesIO()
+        with wave.open(file, "wb") as f:
+            f.setnchannels(2), f.setsampwidth(width), f.setframerate(8000), f.writeframes(data)
+        file.seek(0)
+        got = media.Sound.wav(file)
+        assert list(got.samples) == [v / 128 for v in values] and got.rate == 8000, (width, got.samples)
+
+
 def readme():
     found = [(code, prints) for code, prints in blocks(os.path.join(ROOT, "sdk/python/README.md"), "python") if "hearth.local" in code]
     assert found
@@ -228,7 +307,7 @@ def main():
         with Model("demo", threads=2) as model:
             for check in (answers, shapes, tools, texts, mistakes, cancelling, threads):
                 checks.run(check, model)
-        for check in (closing, ranks, adapters, readme):
+        for check in (closing, ranks, adapters, pictures, sounds, readme):
             checks.run(check)
     checks.exit()
 

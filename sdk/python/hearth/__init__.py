@@ -4,7 +4,7 @@
     from hearth import Client
     print(Client(model="demo").chat("What is 12 plus 30?").text)
 """
-from . import errors, types
+from . import errors, media, types
 from ._version import __version__
 from .aio import AsyncClient, AsyncPullStream, AsyncStream
 from .client import Client, PullStream, Stream
@@ -18,5 +18,5 @@ __all__ = [
     "Answer", "AsyncClient", "AsyncPullStream", "AsyncStream", "AuthenticationError", "BadRequest", "Cancelled", "Choice", "Client",
     "ConnectError", "ConnectionLost", "Event", "HearthError", "LocalError", "NotFound", "NotOffered", "PermissionDenied", "ProtocolError", "PullStream",
     "RateLimited", "ServerError", "StatusError", "Stream", "StreamFailed", "TimedOut", "TooLarge", "Tool", "ToolCall", "ToolRun",
-    "Unavailable", "__version__", "errors", "schema_of", "tool", "types",
+    "Unavailable", "__version__", "errors", "media", "schema_of", "tool", "types",
 ]

@@ -51,6 +51,14 @@ class hearth_adapter(Structure):
     _fields_ = [("path", c_char_p), ("scale", c_double)]
 
 
+class hearth_picture(Structure):
+    _fields_ = [("width", c_int), ("height", c_int), ("rgb", c_char_p)]
+
+
+class hearth_sound(Structure):
+    _fields_ = [("samples", POINTER(c_float)), ("n", c_size_t), ("rate", c_int), ("blob", c_size_t)]
+
+
 class hearth_request(Structure):
     _fields_ = [("size", c_size_t), ("task", c_int),
                 ("messages", c_char_p), ("tools", c_char_p), ("template_vars", c_char_p), ("continue_last", c_int),
@@ -66,7 +74,8 @@ class hearth_request(Structure):
                 ("on_event", c_void_p), ("context", c_void_p),
                 ("prompt_name", c_char_p), ("prompt_side", c_int),
                 ("adapters", POINTER(hearth_adapter)), ("n_adapters", c_size_t),
-                ("pictures", c_void_p), ("n_pictures", c_size_t), ("sounds", c_void_p), ("n_sounds", c_size_t)]
+                ("pictures", POINTER(hearth_picture)), ("n_pictures", c_size_t), ("sounds", POINTER(hearth_sound)),
+                ("n_sounds", c_size_t)]
 
 
 class hearth_top(Structure):
@@ -85,7 +94,8 @@ class hearth_event(Structure):
                 ("code", c_int), ("score", c_float)]
 
 
-STRUCTURES = (hearth_error, hearth_model_options, hearth_model_info, hearth_stats, hearth_adapter, hearth_request, hearth_top, hearth_event)
+STRUCTURES = (hearth_error, hearth_model_options, hearth_model_info, hearth_stats, hearth_adapter, hearth_picture, hearth_sound,
+              hearth_request, hearth_top, hearth_event)
 
 _ERR = POINTER(hearth_error)
 _PROTOTYPES = {

@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from . import _capi as c
 from . import options as known
 from . import tools as tooling
+from .media import Picture, Sound
 from .types import Message
 
 
@@ -114,8 +115,38 @@ class Request:
             raise TypeError("one text, or the tokens of one")
 
     def put_chat(self, messages: List[Message], given: Mapping[str, Any]) -> None:
-        self.put_json("messages", messages)
+        self.put_json("messages", self._take_media(messages))
         self.put_options("chat", given, known.names_of(LocalChatOptions))
+
+    def _take_media(self, messages: List[Message]) -> List[Message]:
+        """The messages with numbers in place of their pictures and sounds, which go into the request beside them."""
+        pictures: List[c.hearth_picture] = []
+        sounds: List[c.hearth_sound] = []
+
+        def numbered(part: Any) -> Any:
+            kind = part.get("type") if isinstance(part, dict) else None
+            blob = len(pictures) + len(sounds)
+            if kind == "image" and "image" in part:
+                picture = Picture.of(part["image"])
+                pictures.append(c.hearth_picture(picture.width, picture.height, picture.rgb))
+            elif kind == "audio" and "audio" in part:
+                sound = Sound.of(part["audio"])
+                samples = (ctypes.c_float * len(sound.samples)).from_buffer_copy(sound.samples)
+                self._keep.append(samples)
+                sounds.append(c.hearth_sound(ctypes.cast(samples, ctypes.POINTER(ctypes.c_float)), len(sound.samples), sound.rate, blob))
+            else:
+                return part
+            return {**{k: v for k, v in part.items() if k != kind}, "blob": blob}
+
+        told = [{**m, "content": [numbered(p) for p in m["content"]]} if isinstance(m.get("content"), list) else m for m in messages]
+        if pictures:
+            self.raw.pictures = (c.hearth_picture * len(pictures))(*pictures)
+            self.raw.n_pictures = len(pictures)
+        if sounds:
+            self.raw.sounds = (c.hearth_sound * len(sounds))(*sounds)
+            self.raw.n_sounds = len(sounds)
+        self._keep += [pictures, sounds]
+        return told
 
     def put_options(self, method: str, given: Mapping[str, Any], names: List[str]) -> None:
         """Everything that the caller chose; each name has exactly one place here."""
