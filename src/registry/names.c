@@ -128,11 +128,9 @@ static int read_hf(name_ref *n, view v, const char *text, err *e) {
     owner = cut(v, '/', &rest);
     repo = cut(rest, '/', &file);
     repo = cut(repo, ':', &quant);
-    /* Addresses of the hub's pages. */
-    if (file.data && (eat(&file, "tree/") || eat(&file, "blob/") || eat(&file, "resolve/"))) {
-        if (revision.data) return bad(e, text, "it states two revisions");
+    /* Addresses of the hub's pages. Behind a revision of its own such a word is a folder: so name_source writes it. */
+    if (file.data && !revision.data && (eat(&file, "tree/") || eat(&file, "blob/") || eat(&file, "resolve/")))
         revision = cut(file, '/', &file);
-    }
     if (file.data && !quant.data) {
         const char *colon = memchr(file.data, ':', file.len);
         if (colon) return bad(e, text, "a file of a repository has no label");
