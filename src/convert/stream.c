@@ -50,6 +50,7 @@ typedef struct run {
     atomic_int        failed; /* who fails first writes the error */
     err               error;
     int               rc;
+    pthread_mutex_t   asking;  /* one thread at a time tells how far it is, and hears whether to go on */
     pthread_mutex_t   hashing; /* guards sum, hashed, next_hashed and sent */
     sha256            sum;     /* of the file's first `hashed` bytes */
     uint64_t          hashed;
@@ -313,6 +314,14 @@ static void rest(run *r) {
     r->j->rest(r->j->rest_ctx);
 }
 
+/* Whoever comes first here, too; false: stop. */
+static bool go_on(run *r) {
+    if (!r->j->progress || pthread_mutex_trylock(&r->asking) != 0) return true;
+    bool on = r->j->progress(r->j->progress_ctx, atomic_load(&r->done), r->j->bytes);
+    pthread_mutex_unlock(&r->asking);
+    return on;
+}
+
 static void work(void *ctx, int worker, int n_workers) {
     run     *r = ctx;
     uint8_t *buffer = r->buffers + (size_t)worker * r->buffer_bytes;
@@ -322,8 +331,7 @@ static void work(void *ctx, int worker, int n_workers) {
     while (!atomic_load(&r->stop) && (at = atomic_fetch_add(&r->next, 1)) < r->n_pieces) {
         err e = { 0 };
         int rc = make_piece(r, at, buffer, scratch, &e);
-        if (rc == 0 && worker == 0 && r->j->progress &&
-            !r->j->progress(r->j->progress_ctx, atomic_load(&r->done), r->j->bytes))
+        if (rc == 0 && !go_on(r))
             rc = err_set(&e, ERR_CANCELLED, "%s was not finished: it was asked to stop", r->j->path);
         if (rc < 0) fail(r, rc, &e);
         hash_along(r, at, buffer);
@@ -410,7 +418,7 @@ static uint64_t checksum_of(const run *r) {
 }
 
 int stream_write(const stream_job *j, pool *p, stream_result *out, err *e) {
-    run r = { .j = j, .out = -1, .log = -1, .hashing = PTHREAD_MUTEX_INITIALIZER };
+    run r = { .j = j, .out = -1, .log = -1, .asking = PTHREAD_MUTEX_INITIALIZER, .hashing = PTHREAD_MUTEX_INITIALIZER };
     int rc;
     memset(out, 0, sizeof *out);
     r.partial = with_suffix(j->path, ".partial");
@@ -438,6 +446,7 @@ int stream_write(const stream_job *j, pool *p, stream_result *out, err *e) {
     free(r.pieces);
     free(r.buffers);
     free(r.scratches);
+    pthread_mutex_destroy(&r.asking);
     pthread_mutex_destroy(&r.hashing);
     return rc;
 }

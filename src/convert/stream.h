@@ -47,7 +47,8 @@ typedef struct stream_job {
     uint64_t             bytes;    /* of the whole file */
     uint64_t             identity; /* of what the rows are made from: another one does not continue */
     bool                 keep;
-    bool (*progress)(void *ctx, uint64_t done, uint64_t total); /* may be NULL; false: stop. From one thread */
+    bool (*progress)(void *ctx, uint64_t done,
+                     uint64_t total); /* may be NULL; false: stop. From one thread at a time */
     void *progress_ctx;
     /* May be NULL; after every STREAM_REST bytes or so, written or read, whichever are more; from any thread. */
     void (*rest)(const void *ctx);
