@@ -317,14 +317,14 @@ static const char *why_cancelled(int code) {
                                 : "the request was cancelled";
 }
 
-void exchange_cancel(exchange *x, int code, const char *why) {
+void exchange_cancel(exchange *x, int code) {
     err e;
     if (x->core->in_handler) { /* the answer is another thread's until it comes back */
         x->core->cancel_asked = code;
         atomic_store(&x->core->gone, true);
         return;
     }
-    err_set(&e, code, "%s", why);
+    err_set(&e, code, "%s", why_cancelled(code));
     exchange_fail(x, &e);
     exchange_flush(x);
 }
@@ -434,7 +434,7 @@ void exchange_refuse(exchange *x, int status, const char *why) {
 static void on_deadline(evutil_socket_t fd, short what, void *ctx) {
     (void)fd;
     (void)what;
-    exchange_cancel(ctx, ERR_DEADLINE, why_cancelled(ERR_DEADLINE));
+    exchange_cancel(ctx, ERR_DEADLINE);
 }
 
 /* How long a call of gRPC may take is its client's to say. False: answered. */
@@ -539,7 +539,7 @@ static void handled(exchange *x) {
         if (!c->sink)
             feed_detach(c->feed);
         else if (c->cancel_asked)
-            exchange_cancel(x, c->cancel_asked, why_cancelled(c->cancel_asked));
+            exchange_cancel(x, c->cancel_asked);
         feed_attached(c->feed); /* may be the end of x */
         return;
     }

@@ -214,11 +214,11 @@ exchange *exchange_open(server *s, sink *k, http_request *r); /* takes r by refe
 void      exchange_admit(exchange *x);                        /* after the head: may answer */
 void      exchange_start(exchange *x);                        /* after the body: owns the request now */
 void      exchange_piece(exchange *x, bool last);             /* with ROUTE_PIECES: more of the body has come */
-bool      exchange_flush(exchange *x);  /* sends what callbacks left; false: the connection has let go of x */
-void      exchange_detach(exchange *x); /* the client has gone */
-void      exchange_cancel(exchange *x, int code, const char *why); /* ERR_CANCELLED, ERR_DEADLINE */
-void exchange_refuse(exchange *x, int status, const char *why);    /* its head or body makes no sense, or is too much */
-void exchange_fail(exchange *x, const err *e);                     /* on the I/O thread; exchange_flush must follow */
+bool      exchange_flush(exchange *x);            /* sends what callbacks left; false: the connection has let go of x */
+void      exchange_detach(exchange *x);           /* the client has gone */
+void      exchange_cancel(exchange *x, int code); /* ERR_CANCELLED, ERR_DEADLINE; ERR_BUSY: the server is stopping */
+void exchange_refuse(exchange *x, int status, const char *why); /* its head or body makes no sense, or is too much */
+void exchange_fail(exchange *x, const err *e);                  /* on the I/O thread; exchange_flush must follow */
 void exchange_begin_stream(exchange *x);
 void exchange_beat(exchange *x);   /* nothing was sent for a while */
 void exchange_settle(exchange *x); /* frees it if nobody needs it */

@@ -96,7 +96,7 @@ static void cut(server *s) {
     for (exchange *x = s->exchanges, *next; x; x = next) {
         next = x->core->next;
         sink *k = x->core->sink;
-        if (k && k->kind->answering(k)) exchange_cancel(x, ERR_BUSY, "the server is stopping");
+        if (k && k->kind->answering(k)) exchange_cancel(x, ERR_BUSY);
     }
     for (conn *c = s->conns, *next; c; c = next) {
         next = c->next;

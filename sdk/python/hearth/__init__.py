@@ -16,7 +16,7 @@ from .types import Answer, Choice, Event, ToolCall, ToolRun
 
 __all__ = [
     "Answer", "AsyncClient", "AsyncPullStream", "AsyncStream", "AuthenticationError", "BadRequest", "Cancelled", "Choice", "Client",
-    "ConnectError", "ConnectionLost", "Event", "HearthError", "LocalError", "NotFound", "NotOffered", "PermissionDenied", "ProtocolError", "PullStream",
-    "RateLimited", "ServerError", "StatusError", "Stream", "StreamFailed", "TimedOut", "TooLarge", "Tool", "ToolCall", "ToolRun",
-    "Unavailable", "__version__", "errors", "media", "schema_of", "tool", "types",
+    "ConnectError", "ConnectionLost", "Event", "HearthError", "LocalError", "NotFound", "NotOffered", "PermissionDenied",
+    "ProtocolError", "PullStream", "RateLimited", "ServerError", "StatusError", "Stream", "StreamFailed", "TimedOut", "TooLarge",
+    "Tool", "ToolCall", "ToolRun", "Unavailable", "__version__", "errors", "media", "schema_of", "tool", "types",
 ]

@@ -137,7 +137,7 @@ void ops_cancel(exchange *x) {
     str b;
     for (exchange *o = x->server->exchanges; o; o = o->core->next) {
         if (o == x || !view_eq_c(x->tail, o->id)) continue;
-        exchange_cancel(o, ERR_CANCELLED, "the request was cancelled");
+        exchange_cancel(o, ERR_CANCELLED);
         str_init(&b);
         str_puts(&b, "{\"id\":");
         str_put_json(&b, x->tail.data, x->tail.len);
