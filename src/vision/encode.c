@@ -3,7 +3,7 @@
 #include "backend/backend.h"
 #include "backend/parts.h"
 #include "base/page.h"
-#include "vision/internal.h"
+#include "vision/family.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -228,7 +228,9 @@ static int list_squares(const vision *v, const pixels *tile, const int32_t *plac
     return n;
 }
 
-/* PIXTRAL: all of the first element of the n patches of a square, then all of the second, ... */
+static bool by_channel(const vision *v) { return vision_families[v->rules.kind]->by_channel && v->rules.merge > 1; }
+
+/* All of the first element of the n patches of a square, then all of the second, ... */
 static void put_channels(float *to, const float *from, size_t width, int n, int squares) {
     for (int s = 0; s < squares; s++, to += width * (size_t)n, from += width * (size_t)n) {
         for (int k = 0; k < n; k++) {
@@ -259,7 +261,7 @@ static int project(vision *v, int squares, float *rows, float *out, err *e) {
     size_t     width = (size_t)v->tower.width_out;
     float     *turned = NULL;
     stage_step step = { .n = squares, .in = rows, .from = &v->tower, .out = out };
-    if (rows && v->rules.kind == VISION_PIXTRAL && n > 1) {
+    if (rows && by_channel(v)) {
         if (!(turned = malloc((size_t)squares * (size_t)n * width * sizeof *turned))) return err_set_nomem(e);
         put_channels(turned, rows, width, n, squares);
         step.in = turned;
@@ -279,11 +281,11 @@ static int run_tile(vision *v, const pixels *tile, const vision_order *o, float 
     const nn_backend   *backend = v->tower.exec->backend;
     size_t              most = (size_t)o->n + 1;
     int32_t            *axes = put_axes(o, tile->width / v->rules.patch);
-    bool   stays = stage_follows(&v->projector, &v->tower) && (v->rules.kind != VISION_PIXTRAL || v->rules.merge == 1);
-    float *own = backend->input ? backend->input(v->tower.exec) : NULL;
-    float *in = own ? own : malloc(most * (size_t)v->tower.width_in * sizeof *in);
-    float *rows = stays ? NULL : malloc(most * (size_t)v->tower.width_out * sizeof *rows);
-    int    rc = in && axes && (rows || stays) ? 0 : err_set_nomem(e);
+    bool                stays = stage_follows(&v->projector, &v->tower) && !by_channel(v);
+    float              *own = backend->input ? backend->input(v->tower.exec) : NULL;
+    float              *in = own ? own : malloc(most * (size_t)v->tower.width_in * sizeof *in);
+    float              *rows = stays ? NULL : malloc(most * (size_t)v->tower.width_out * sizeof *rows);
+    int                 rc = in && axes && (rows || stays) ? 0 : err_set_nomem(e);
     if (rc == 0) {
         int32_t   *list = axes + (AXES + 1) * o->n;
         stage_step step = { .in = in, .order = o, .out_rows = list, .out = rows };

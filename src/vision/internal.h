@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside the vision room: rules.c (what the files say about preparing pictures), cut.c (sizes and pieces), text.c (words in
- * the prompt and its positions), open.c, order.c (which patch is where), encode.c (the tower and the projector), keep.c (rows
- * that are there already); of sounds mel.c (what a tower gets) and the files behind ears_impl.h.
+ * Inside the vision room: families/ behind family.h (what differs from family to family, a file each), source.c and rules.c (what the files
+ * say about preparing pictures), cut.c (sizes and pieces), text.c (words in the prompt and its positions), open.c, order.c
+ * (which patch is where), encode.c (the tower and the projector), keep.c (rows that are there already); of sounds mel.c (what a
+ * tower gets) and the files behind ears_impl.h.
  */
 #ifndef VISION_INTERNAL_H
 #define VISION_INTERNAL_H
@@ -10,6 +11,7 @@
 #include "nn/backend.h"
 #include "vision/vision.h"
 
+/* Part of the keys of rows that are kept on disk: a new one comes last. */
 typedef enum vision_kind {
     VISION_GEMMA3,
     VISION_LLAVA,
@@ -19,7 +21,10 @@ typedef enum vision_kind {
     VISION_QWEN2_5,
     VISION_QWEN3,
     VISION_GEMMA4,
+    VISION_KINDS
 } vision_kind;
+
+typedef struct vision_family vision_family; /* family.h */
 
 /* How a picture is prepared; part of the key of its rows. */
 typedef struct vision_rules {
@@ -81,7 +86,7 @@ int  rules_read(vision_rules *r, const model_file *model, const model_file *mmpr
 
 /* cut.c */
 int  plan_make(vision_plan *p, const vision_rules *r, const pixels *picture, err *e); /* its size and detail */
-void plan_detail(vision_rules *r, bool low);
+void plan_detail(vision_rules *r, bool low);   /* what changes where little detail is enough */
 int  plan_most_patches(const vision_rules *r); /* of one tile */
 
 /* order.c */

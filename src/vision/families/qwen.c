@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Qwen 2 VL, 2.5 VL, 3 VL and 3.5: pictures of any size between two numbers of pixels; positions have three axes. The template
+ * prints what stands around the rows.
+ */
+#include "models/list.h"
+#include "vision/family.h"
+
+#include <math.h>
+
+enum { MOST_RATIO = 200 };
+
+#define PAD "<|image_pad|>"
+
+/* Pixels of a picture, between the family's and the file's limits. */
+static int area(const vision_source *s, const char *key, const char *field, const char *edge, int dflt) {
+    int64_t x = dflt, other;
+    if (s->mmproj && meta_int(source_meta(s, edge), &other) && other > 0)
+        x = other; /* Ollama's name; 0: it knew none */
+    if (s->mmproj)
+        (void)meta_int(source_meta(s, key), &x);
+    else if (!json_int(json_get(s->pre, field), &x))
+        (void)json_int(json_get(json_get(s->pre, "size"), edge), &x);
+    return x > 0 && x <= INT32_MAX ? (int)x : -1;
+}
+
+static int read(vision_rules *r, const vision_source *s, err *e) {
+    bool second = r->kind == VISION_QWEN2_5, old = second || r->kind == VISION_QWEN2;
+    if (r->patch < 0) r->patch = old ? 14 : 16;
+    r->merge = source_number(s, "spatial_merge_size", json_get(s->vision, "spatial_merge_size"), 2);
+    r->least = area(s, "image_min_pixels", "min_pixels", "shortest_edge", old ? 3136 : 65536);
+    r->most = area(s, "image_max_pixels", "max_pixels", "longest_edge", old ? 12845056 : 16777216);
+    int square = r->patch * r->merge;
+    if (r->patch < 1 || r->patch > 256 || r->merge < 1 || r->merge > 16 || r->least < 1 || r->most < square * square ||
+        r->least > r->most)
+        return err_set(e, ERR_FORMAT, "pictures of %d to %d pixels, patches of %d, squares of %d do not fit each other",
+                       r->least, r->most, r->patch, r->merge);
+    if (r->most > VISION_MOST_ROWS * square * square) r->most = VISION_MOST_ROWS * square * square;
+    if (r->least > r->most) r->least = r->most;
+    if (second) r->window = source_number(s, "window_size", json_get(s->vision, "window_size"), 112) / square;
+    if (second && r->window < 1) return err_set(e, ERR_FORMAT, "window_size is smaller than %d", square);
+    r->side = square;
+    return 0;
+}
+
+static void low(vision_rules *r) {
+    int most = VISION_LOW_SIDE * VISION_LOW_SIDE;
+    if (r->most > most) r->most = r->least > most ? r->least : most;
+}
+
+/* Sides that are multiples of a square, and between them as many pixels as the model was made for: Python's round(), which
+ * takes the even one of two that are equally near. */
+static int plan(vision_plan *p, const vision_rules *r, int width, int height, err *e) {
+    double f = r->patch * r->merge, w = width, h = height, ratio = fmax(w, h) / fmin(w, h);
+    if (ratio > MOST_RATIO)
+        return err_set(e, ERR_LIMIT, "a picture of %d x %d is too narrow: one side is more than %d times the other",
+                       width, height, MOST_RATIO);
+    double to_w = nearbyint(w / f) * f, to_h = nearbyint(h / f) * f;
+    if (to_w * to_h > r->most) {
+        double beta = sqrt(h * w / r->most);
+        to_h = fmax(f, floor(h / beta / f) * f);
+        to_w = fmax(f, floor(w / beta / f) * f);
+    } else if (to_w * to_h < r->least) {
+        double beta = sqrt(r->least / (h * w));
+        to_h = ceil(h * beta / f) * f;
+        to_w = ceil(w * beta / f) * f;
+    }
+    vision_one_tile(p, (int)to_w, (int)to_h);
+    return 0;
+}
+
+static int most_patches(const vision_rules *r) { return r->most / (r->patch * r->patch); }
+
+/* config.json of Qwen 2 VL calls the tower's width embed_dim, and the language model's hidden_size. */
+static void parts_2(vision_parts *p, const vision_rules *r, const model_file *model) {
+    static const char *const names[2][2] = { { "embedding_length", "embed_dim" }, { "projection_dim", "hidden_size" } };
+    (void)r, (void)model;
+    for (size_t i = 0; i < 2 && p->tower.config; i++) {
+        double x = 0;
+        (void)json_number(json_get(p->tower.config, names[i][1]), &x);
+        vision_set(p, names[i][0], x, false);
+    }
+}
+
+/* config.json of some Qwen 2.5 VL says no more than where it differs from this. */
+static void parts_2_5(vision_parts *p, const vision_rules *r, const model_file *model) {
+    (void)r, (void)model;
+    if (!p->tower.config) return;
+    vision_set(p, "block_count", 32, true);
+    vision_set(p, "embedding_length", 1280, true);
+    vision_set(p, "feed_forward_length", 3420, true);
+    vision_set(p, "attention.head_count", 16, true);
+    vision_set(p, "projection_dim", 3584, true);
+}
+
+/* A file with the tower inside leaves these to its matrices; what the taps give comes on top of a row. */
+static void parts_3(vision_parts *p, const vision_rules *r, const model_file *model) {
+    if (!p->inside) return;
+    double out = vision_matrix_rows(model, "mm.2.weight", "v.merger.linear_fc2.weight");
+    double places = vision_matrix_rows(model, "v.position_embd.weight", "v.pos_embed.weight");
+    if (out > 0) vision_set(p, "projection_dim", out, false);
+    if (places > 0) vision_set(p, "image_size", sqrt(places) * r->patch, true);
+}
+
+#define QWEN                                                                                                           \
+    .placeholder = PAD, .row = PAD, .grid = true, .read = read, .low = low, .plan = plan, .most_patches = most_patches
+
+static const vision_kin kin_2[] = {
+    { "qwen2_vl", "qwen2vl_merger", NULL, NULL, PIXELS_BICUBIC, &vision_colours_clip },
+    { 0 },
+};
+const vision_family vision_qwen2 = { QWEN, .kin = kin_2, .tower = &models_qwen2_vl_tower,
+                                     .projector = &models_projector_qwen2_vl, .parts = parts_2 };
+
+static const vision_kin kin_2_5[] = {
+    { "qwen2_5_vl", "qwen2.5vl_merger", "qwen25vl", NULL, PIXELS_BICUBIC, &vision_colours_clip },
+    { 0 },
+};
+const vision_family vision_qwen2_5 = { QWEN, .kin = kin_2_5, .tower = &models_qwen2_5_vl_tower,
+                                       .projector = &models_projector_qwen2_5_vl, .parts = parts_2_5 };
+
+static const vision_kin kin_3[] = {
+    { "qwen3_vl", "qwen3vl_merger", "qwen3vl", NULL, PIXELS_BICUBIC, &vision_colours_half },
+    { "qwen3_vl_moe", "qwen3vl_merger", "qwen3vlmoe", NULL, PIXELS_BICUBIC, &vision_colours_half },
+    { "qwen3_5", "qwen3vl_merger", "qwen35", NULL, PIXELS_BICUBIC, &vision_colours_half },
+    { "qwen3_5_moe", "qwen3vl_merger", "qwen35moe", NULL, PIXELS_BICUBIC, &vision_colours_half },
+    { 0 },
+};
+const vision_family vision_qwen3 = { QWEN, .kin = kin_3, .tower = &models_qwen3_vl_tower,
+                                     .projector = &models_projector_qwen3_vl, .parts = parts_3 };

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What differs between the families of models that see: a file in families/ each, which says what a model's files mean, how a
+ * picture is scaled and cut, and what stands for it in the prompt. To add one: a kind (internal.h), a file, a line in
+ * families/list.c, and its tower and projector in src/models.
+ */
+#ifndef VISION_FAMILY_H
+#define VISION_FAMILY_H
+
+#include "base/arena.h"
+#include "base/json.h"
+#include "nn/config.h"
+#include "nn/model.h"
+#include "vision/internal.h"
+
+/* More of a picture would take minutes to look at: pictures are made smaller. Files may allow four times as many. */
+enum { VISION_MOST_ROWS = 4096 };
+enum { VISION_LOW_SIDE = 512 }; /* OpenAI's size of a picture with little detail */
+
+/* How colours are scaled where the files do not say it. */
+typedef struct vision_colours {
+    float mean[3], std[3];
+} vision_colours;
+extern const vision_colours vision_colours_half, vision_colours_clip;
+
+/* Files that have such a tower. */
+typedef struct vision_kin {
+    const char           *type;      /* model_type of config.json */
+    const char           *projector; /* the mmproj's projector type; NULL: there is none */
+    const char           *inside;    /* architecture of GGUF files that have such a tower inside; NULL: none */
+    const char           *tower;     /* model_type of its vision_config; NULL: any */
+    pixels_filter         filter;
+    const vision_colours *colours;
+} vision_kin;
+
+/* What the files say. */
+typedef struct vision_source {
+    const model_file *model, *mmproj;        /* mmproj: the GGUF file with the tower, the model's own too */
+    char              prefix[64];            /* of the tower's keys there, with a point behind it */
+    const json_value *config, *vision, *pre; /* of a directory */
+    arena             mem;
+} vision_source;
+
+enum { VISION_SETS = 8 };
+
+/* What the tower and the projector are built from, and how many rows they take. */
+typedef struct vision_parts {
+    nn_part       tower, projector;
+    nn_config_set set[VISION_SETS]; /* what the files do not say, or say elsewhere; for both */
+    char          keys[64];
+    bool          inside; /* the tower lies in the model's own GGUF file */
+    int           patches, squares;
+} vision_parts;
+
+struct vision_family {
+    const vision_kin *kin; /* ends with one without a type */
+    const nn_arch    *tower, *projector;
+    const char       *placeholder; /* what a template prints for a picture */
+    const char       *row;         /* what stands for one row */
+    bool              grid;        /* positions have several axes, and the rows of a picture stand in a grid of them */
+    bool              own_colours; /* the files' are for others */
+    bool              by_channel;  /* the patches of a square: all of the first element, then all of the second, ... */
+
+    /* Sizes, from the files. patch and side are there (-1: the files do not say it). */
+    int (*read)(vision_rules *r, const vision_source *s, err *e);
+    /* What changes where little detail is enough; NULL: nothing. */
+    void (*low)(vision_rules *r);
+    int (*plan)(vision_plan *p, const vision_rules *r, int width, int height, err *e);
+    /* Patches of one tile, at most; NULL: those of a square picture of r->side. */
+    int (*most_patches)(const vision_rules *r);
+    /* What stands in the prompt; NULL: the words of its rows and nothing else. */
+    void (*write)(str *out, const vision_plan *p, const char *row);
+    /* What the tower and the projector need beside the files; NULL: nothing. */
+    void (*parts)(vision_parts *p, const vision_rules *r, const model_file *model);
+};
+
+/* By kind. */
+extern const vision_family *const vision_families[VISION_KINDS];
+
+/* --- for families --- */
+
+/* source.c. A number of the mmproj (NULL: it has none), or of a directory; dflt where neither says it, -1 where it makes no
+ * sense. */
+int               source_number(const vision_source *s, const char *meta, const json_value *v, int dflt);
+bool              source_outer_number(const vision_source *s, const char *key, int *out); /* beside a tower inside */
+bool              source_switch(const vision_source *s, const char *field, bool dflt);    /* of the preprocessor */
+const meta_value *source_meta(const vision_source *s, const char *name); /* of the tower in a GGUF file */
+/* A side of a size of the preprocessor, which is a number or an object. */
+const json_value *source_size(const vision_source *s, const char *field, const char *side);
+bool              source_inside(const vision_source *s);
+
+int  vision_up_to(int x, int step); /* the next multiple */
+void vision_one_tile(vision_plan *p, int width, int height);
+void vision_put_rows(str *out, const char *word, int n);
+/* Refuses sizes that do not go into each other. */
+int vision_check_squares(const vision_rules *r, err *e);
+
+/* Rows of the first of two matrices that is there; 0: neither is. */
+double vision_matrix_rows(const model_file *model, const char *name, const char *other);
+void   vision_set(vision_parts *p, const char *key, double value, bool fallback);
+
+#endif
