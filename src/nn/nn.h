@@ -526,6 +526,7 @@ typedef struct nn_tower_top {
     int           side;      /* 0, or positions are for squares of this side and interpolated for others */
     bool          channels_last; /* a patch is [y][x][channel] */
     bool          crossed;       /* positions are one per column, then as many per row, and both are added */
+    bool          paired;        /* crossed, but one for a row follows each one for a column */
     const nn_vec *class_row;     /* a row that is no patch and goes first; NULL: none */
 } nn_tower_top;
 /*

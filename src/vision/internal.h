@@ -21,6 +21,7 @@ typedef enum vision_kind {
     VISION_QWEN2_5,
     VISION_QWEN3,
     VISION_GEMMA4,
+    VISION_GEMMA4_PATCHES,
     VISION_KINDS
 } vision_kind;
 

@@ -362,6 +362,7 @@ static void test_qwen2_5_vl(void **state) { (void)state, check_family("qwen2_5_v
 static void test_qwen3_vl(void **state) { (void)state, check_family("qwen3_vl"); }
 static void test_gemma4(void **state) { (void)state, check_family("gemma4"); }
 static void test_qwen3_5(void **state) { (void)state, check_family("qwen3_5"); }
+static void test_gemma4_unified(void **state) { (void)state, check_family("gemma4_unified"); }
 static void test_gemma4_e(void **state) { (void)state, check_family("gemma4_e"); }
 
 /* Pillow's own results, to the bit. */
@@ -407,6 +408,6 @@ int main(void) {
                                         cmocka_unit_test(test_pixtral),    cmocka_unit_test(test_qwen2_vl),
                                         cmocka_unit_test(test_qwen2_5_vl), cmocka_unit_test(test_qwen3_vl),
                                         cmocka_unit_test(test_gemma4),     cmocka_unit_test(test_qwen3_5),
-                                        cmocka_unit_test(test_gemma4_e) };
+                                        cmocka_unit_test(test_gemma4_e),   cmocka_unit_test(test_gemma4_unified) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
