@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sampling values and pooling: what the model recommends, under what the request chose. */
+#include "formats/muted.h"
 #include "runtime/internal.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
-
-enum { MOST_MUTED = 4096 };
 
 static bool recommended(const model_file *m, sampling_param p, double *out) {
     const char *hf = sampling_param_name(p, SAMPLING_BY_HF, 0), *gguf = sampling_param_name(p, SAMPLING_BY_GGUF, 0);
@@ -38,17 +37,11 @@ void defaults_sampling(sampling_params *p, const model_file *m) {
 
 /* --- what the model must not say --- */
 
-static bool muted_at(const model_file *m, size_t i, int64_t *id) {
-    const json_value *hf = json_get(model_file_generation_config(m), "suppress_tokens");
-    const meta_value *gguf = model_file_meta(m, "tokenizer.ggml.suppress_tokens");
-    return json_int(json_at(hf, i), id) || meta_at_int(gguf, i, id);
-}
-
 int defaults_muted(runtime *r, err *e) {
     const int64_t n_vocab = r->model->dims->n_vocab;
     int64_t       id;
     size_t        n = 0;
-    while (n < MOST_MUTED && muted_at(r->file, n, &id)) n++;
+    while (muted_at(r->file, n, &id)) n++;
     if (!(r->muted = arena_calloc(&r->mem, n + 1, sizeof *r->muted))) return err_set_nomem(e);
     for (size_t i = 0; i < n; i++) { /* a file's nonsense is not an error of the user */
         if (muted_at(r->file, i, &id) && id >= 0 && id < n_vocab)
