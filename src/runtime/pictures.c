@@ -157,7 +157,7 @@ chat_media pictures_words(const runtime *r, const runtime_request *q) {
                                     : q->n_blobs ? vision_placeholder(r->eyes)
                                                  : "",
                          .sound = !r->ears     ? NULL
-                                  : q->n_blobs ? ears_placeholder(r->ears)
+                                  : q->n_blobs ? ears_said(r->ears)
                                                : "" };
 }
 

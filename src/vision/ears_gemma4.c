@@ -6,19 +6,54 @@
  * The two convolutions run over single places: a few rows of time at once, of which the host puts what each place sees side by
  * side. Where there are no frames any more, all is zero, behind the first convolution too.
  */
+#include "models/list.h"
 #include "vision/ears_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { SIDE = 3, STRIDE = 2, AT_ONCE = 32 }; /* of a convolution; rows of the second one that are computed together */
+enum { SECONDS = 30, FRAMES = 4 };           /* of a piece; of a row */
 
 static int halved(int n) { return (n + 1) / STRIDE; }
 
-int gemma4_rows(int frames) { return halved(halved(frames)); }
+/* What a piece of so many frames becomes. */
+static int piece_rows(int frames) { return halved(halved(frames)); }
 
-int gemma4_conv_rows(const ears_rules *r, int no) {
-    return no ? AT_ONCE * r->mels / 4 : (STRIDE * AT_ONCE + 1) * r->mels / 2;
+/* Samples. */
+static int piece_size(const ears_rules *r) { return r->positions * FRAMES * MEL_HOP; }
+
+static int64_t sound_rows(const ears_rules *r, int n_samples) {
+    int piece = piece_size(r), rest = n_samples % piece;
+    return (int64_t)(n_samples / piece) * r->positions + (rest ? piece_rows(mel_frames_gemma4(rest)) : 0);
+}
+
+static int stage_rows(const ears_rules *r, int stage) {
+    if (stage == EARS_CONV0) return (STRIDE * AT_ONCE + 1) * r->mels / 2;
+    return stage == EARS_CONV1 ? AT_ONCE * r->mels / 4 : r->positions;
+}
+
+/* A directory says how many bins there are by the channels of the first convolution, which are as many. */
+static void read_sizes(ears_rules *r, const json_value *audio, const model_file *mmproj) {
+    int64_t mels = 128;
+    if (mmproj)
+        mels = ears_meta(mmproj, "clip.audio.num_mel_bins");
+    else
+        (void)json_int(json_at(json_get(audio, "subsampling_conv_channels"), 0), &mels);
+    r->mels = mels % 4 || mels > 1 << 10 ? -1 : (int)mels;
+    r->positions = SECONDS * SOUND_RATE / (MEL_HOP * FRAMES);
+    r->stack = 1;
+}
+
+static bool fit(const ears *h) {
+    const vision_stage *s = h->stage;
+    return s[EARS_CONV0].width_in * s[EARS_CONV0].width_out == s[EARS_CONV1].width_in &&
+           s[EARS_CONV1].width_out * (h->rules.mels / 4) == s[EARS_TOWER].width_in;
+}
+
+static int spectrum(mel *out, const ears_rules *r, const sound *s, int bins, err *e) {
+    (void)r;
+    return mel_make_gemma4(out, s->at, s->n, bins, e);
 }
 
 /* What the places of n rows from `first` on see of `from`: [rows][pitches][channels], of which there are `rows` from row
@@ -107,7 +142,7 @@ static int encode_piece(ears *h, const float *samples, int n_samples, float *out
     places        p = { 0 };
     float        *in = NULL, *rows = NULL;
     mel           m;
-    int rc = mel_make_gemma4(&m, samples, n_samples, h->rules.mels, e), n = rc < 0 ? 0 : gemma4_rows(m.frames);
+    int           rc = mel_make_gemma4(&m, samples, n_samples, h->rules.mels, e), n = rc < 0 ? 0 : piece_rows(m.frames);
     if (rc == 0) rc = take_places(&p, n, ((const nn_reach_dims *)tower->model->net.hp)->reach, e);
     if (rc == 0) {
         in = malloc((size_t)n * (size_t)tower->width_in * sizeof *in);
@@ -127,12 +162,36 @@ static int encode_piece(ears *h, const float *samples, int n_samples, float *out
     return rc;
 }
 
-int gemma4_encode(ears *h, const sound *s, float *out, err *e) {
-    int piece = ears_piece(&h->rules), rc = 0;
+static int encode(ears *h, const sound *s, float *out, err *e) {
+    int piece = piece_size(&h->rules), rc = 0;
     for (int at = 0; rc == 0 && at < s->n; at += piece) {
         int n = s->n - at < piece ? s->n - at : piece;
         rc = encode_piece(h, s->at + at, n, out, e);
-        out += (size_t)gemma4_rows(mel_frames_gemma4(n)) * (size_t)h->stage[EARS_PROJECTOR].width_out;
+        out += (size_t)piece_rows(mel_frames_gemma4(n)) * (size_t)h->stage[EARS_PROJECTOR].width_out;
     }
     return rc;
 }
+
+static const char *const types[] = { "gemma4", NULL };
+static const char *const projectors[] = { "gemma4a", NULL };
+static const ears_field  front[] = {
+     { "sampling_rate", SOUND_RATE }, { "frame_length_ms", 20 }, { "hop_length_ms", 10 }, { "min_frequency", 0 },
+     { "max_frequency", 8000 },       { "preemphasis", 0 },      { "fft_overdrive", 0 },  { "dither", 0 },
+     { "input_scale_factor", 1 },     { "mel_floor", 0.001 },    { "per_bin_mean", 0 },   { "per_bin_stddev", 0 }
+};
+
+const ears_family ears_gemma4 = { .types = types,
+                                  .projectors = projectors,
+                                  .word = "<|audio|>",
+                                  .before = "<|audio>",
+                                  .after = "<audio|>",
+                                  .arch = { &models_gemma4_ears_conv[0], &models_gemma4_ears_conv[1],
+                                            &models_gemma4_ears, &models_projector_gemma4_ears },
+                                  .front = front,
+                                  .n_front = sizeof front / sizeof *front,
+                                  .read = read_sizes,
+                                  .stage_rows = stage_rows,
+                                  .fit = fit,
+                                  .rows = sound_rows,
+                                  .encode = encode,
+                                  .spectrum = spectrum };
