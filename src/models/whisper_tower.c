@@ -7,6 +7,8 @@
  *     Qwen 2 Audio, Audio Flamingo 3, Qwen 2.5 Omni  the mean of two rows is normed: that is the projector's (ears_projector.c).
  *                        Qwen 2.5 Omni sees windows and has sines for positions, which are in no file of Hugging Face
  *     GLM-ASR            half of each head is rotated instead; other names
+ *     Qwen 3 ASR, Omni   windows; three convolutions over time and pitch come before (each a part of its own, as Gemma 4's are),
+ *                        and their channels [channel][pitch] go in
  *
  * An input row (nn_ears_dims) is what one place of the second convolution sees: five frames, and behind them one, or zero where
  * the first of its three taps lies before the sound and counts as nothing, and the same for the last one; then the position,
@@ -21,13 +23,15 @@ enum { TAPS = 3 };
 typedef struct hparams {
     nn_ears_dims e;
     nn_act_kind  act;
-    bool         normed, sines, llama; /* a norm at the end; positions may be missing; names and rotation of GLM-ASR */
+    bool         normed, llama; /* a norm at the end; names and rotation of GLM-ASR */
+    bool         windows;       /* a row sees its span; positions may be missing */
+    bool         convolved;     /* Qwen 3 */
     nn_rope      rope;
 } hparams;
 
 typedef struct top {
     nn_ears_top e;
-    nn_linear   conv1, conv2;
+    nn_linear   conv1, conv2, conv_out;
     nn_norm     post;
 } top;
 
@@ -65,7 +69,13 @@ static void setup(nn_config *c, void *p) {
 }
 
 static void setup_windows(nn_config *c, void *p) {
-    ((hparams *)p)->sines = true;
+    ((hparams *)p)->windows = true;
+    setup_pooled(c, p);
+}
+
+static void setup_qwen3(nn_config *c, void *p) {
+    hparams *h = p;
+    h->windows = h->normed = h->convolved = true;
     setup_pooled(c, p);
 }
 
@@ -81,12 +91,18 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
     const hparams *h = p;
     top           *t = out;
     const int64_t  n = h->e.d.n_embd;
-    nn_bind_taps(b, &t->conv1, "a.conv1d.1", "model.conv1", h->e.mels, TAPS, n);
-    nn_bind_taps(b, &t->conv2, "a.conv1d.2", "model.conv2", n, TAPS, n);
+    if (h->convolved) {
+        nn_bind_linear(b, &t->conv_out, "a.conv_out", "model.conv_out",
+                       nn_bind_width(b, "a.conv_out", "model.conv_out"), n, 0);
+    } else {
+        nn_bind_taps(b, &t->conv1, "a.conv1d.1", "model.conv1", h->e.mels, TAPS, n);
+        nn_bind_taps(b, &t->conv2, "a.conv1d.2", "model.conv2", n, TAPS, n);
+    }
     if (!h->llama)
         nn_bind_grid(b, &t->e.positions, "a.position_embd", "model.embed_positions", h->e.positions, n,
-                     h->sines ? NN_OPTIONAL : 0);
-    if (h->normed) nn_bind_norm(b, &t->post, "a.post_ln", h->llama ? "model.norm" : "model.layer_norm", n, 0);
+                     h->windows ? NN_OPTIONAL : 0);
+    if (h->normed)
+        nn_bind_norm(b, &t->post, "a.post_ln", h->llama ? "model.norm" : "model.layer_norm|model.ln_post", n, 0);
 }
 
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
@@ -122,6 +138,14 @@ static nn_buf embed(nn_tape *t, const hparams *h, const top *tw) {
     return x;
 }
 
+/* Those that were convolved in time and pitch, with theirs. */
+static nn_buf embed_convolved(nn_tape *t, const nn_dims *d, const top *tw) {
+    int    cols = tw->conv_out.w ? (int)tw->conv_out.w->cols : 0;
+    nn_buf in = nn_input(t, (int64_t)cols + d->n_embd), x = nn_project(t, nn_take(t, in, 0, cols), tw->conv_out);
+    nn_add(t, x, nn_take(t, in, cols, d->n_embd));
+    return x;
+}
+
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams *h = net->hp;
     const nn_dims *d = &h->e.d;
@@ -130,8 +154,8 @@ static void forward(nn_tape *t, const nn_net *net) {
                          .n_kv = d->n_kv,
                          .dim_k = d->head_dim,
                          .scale = 1.0f / sqrtf((float)d->head_dim),
-                         .spans = h->sines };
-    nn_buf         x = embed(t, h, tw);
+                         .spans = h->windows };
+    nn_buf         x = h->convolved ? embed_convolved(t, d, tw) : embed(t, h, tw);
     for (int i = 0; i < d->n_layer; i++) {
         const layer *w = (const layer *)net->layers + i;
         nn_buf       n = nn_norm_rows(t, x, &w->attn_norm, d->eps);
@@ -169,3 +193,46 @@ TOWER(whisper_tower, "voxtral_encoder", setup);
 TOWER(whisper_pooled, "qwen2_audio_encoder", setup_pooled);
 TOWER(whisper_windows, "qwen2_5_omni_audio_encoder", setup_windows);
 TOWER(glmasr_tower, "glmasr_encoder", setup_glmasr);
+TOWER(qwen3_ears, "qwen3_omni_moe_audio_encoder", setup_qwen3);
+
+/* --- the convolutions of Qwen 3 --- */
+
+typedef char nothing;
+
+static const nn_key no_keys[] = { { 0 } };
+
+static void setup_conv(nn_config *c, void *p) {
+    (void)p;
+    nn_config_only(c, NULL, "activation_function", "gelu");
+    if (nn_config_bool(c, NULL, "scale_embedding", false)) nn_config_fail(c, "scale_embedding is not supported");
+}
+
+static void bind_conv(nn_binder *b, void *out, int no) {
+    static const char *const gguf[] = { "a.conv2d.1", "a.conv2d.2", "a.conv2d.3" };
+    static const char *const hf[] = { "model.conv2d1", "model.conv2d2", "model.conv2d3" };
+    static const char *const gguf_bias[] = { "a.conv2d.1.bias", "a.conv2d.2.bias", "a.conv2d.3.bias" };
+    static const char *const hf_bias[] = { "model.conv2d1.bias", "model.conv2d2.bias", "model.conv2d3.bias" };
+    int64_t                  before = no ? nn_bind_size(b, gguf_bias[no - 1], hf_bias[no - 1]) : 1;
+    nn_bind_taps(b, out, gguf[no], hf[no], before, TAPS * TAPS, nn_bind_size(b, gguf_bias[no], hf_bias[no]));
+}
+
+static void bind_conv0(nn_binder *b, void *out, const void *p) { (void)p, bind_conv(b, out, 0); }
+static void bind_conv1(nn_binder *b, void *out, const void *p) { (void)p, bind_conv(b, out, 1); }
+static void bind_conv2(nn_binder *b, void *out, const void *p) { (void)p, bind_conv(b, out, 2); }
+
+static void forward_conv(nn_tape *t, const nn_net *net) {
+    const nn_linear *w = net->top;
+    nn_buf           x = nn_project(t, nn_input(t, w->w->cols), *w);
+    nn_act(t, x, NN_ACT_GELU);
+    nn_vectors(t, nn_outputs(t, x));
+}
+
+#define CONV(bind)                                                                                                     \
+    {                                                                                                                  \
+        .names = names_qwen3_ears, .hf_roots = roots, .hp_size = sizeof(nn_dims), .top_size = sizeof(nn_linear),       \
+        .layer_size = sizeof(nothing), .keys = no_keys, .lacks = NN_LACKS_VOCAB | NN_LACKS_EPS | NN_LACKS_FF,          \
+        .setup = setup_conv, .bind_top = (bind), .bind_layer = nn_bind_nothing, .state = nn_state_nothing,             \
+        .forward = forward_conv                                                                                        \
+    }
+
+const nn_arch models_qwen3_ears_conv[3] = { CONV(bind_conv0), CONV(bind_conv1), CONV(bind_conv2) };

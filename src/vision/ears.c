@@ -48,9 +48,9 @@ static int open_stages(ears *h, const model_file *model, const model_file *mmpro
     const vision_stage *tower = &h->stage[EARS_TOWER], *last = &h->stage[EARS_PROJECTOR];
     if (tower->width_out * h->rules.stack != last->width_in || !a->fit(h))
         return err_set(e, ERR_FORMAT, "%s: tower and projector do not fit each other", model_file_path(f));
-    if (last->width_out != width)
+    if (last->width_out * h->parts != width)
         return err_set(e, ERR_ARG, "%s makes rows of %d for a language model of %d: it belongs to another one",
-                       model_file_path(f), last->width_out, width);
+                       model_file_path(f), last->width_out, width / h->parts);
     return 0;
 }
 
@@ -62,6 +62,7 @@ int ears_open(ears **out, const model_file *model, const model_file *mmproj, int
     ears *h = calloc(1, sizeof *h);
     if (!h) return err_set_nomem(e);
     h->family = f;
+    h->parts = o->parts > 0 ? o->parts : 1;
     int rc = ears_rules_read(&h->rules, f, model, mmproj, e);
     if (rc == 0) {
         h->keep.limit_bytes = kept_bytes(&h->rules, width, o);
@@ -128,14 +129,25 @@ static void make_key(const ears *h, const sound *s, uint8_t key[VISION_KEY_BYTES
     sha256_feed(&x, h->source, sizeof h->source);
     sha256_feed(&x, h->family->types[0], strlen(h->family->types[0]));
     sha256_feed(&x, &h->rules, sizeof h->rules);
+    sha256_feed(&x, &h->parts, sizeof h->parts);
     sha256_feed(&x, &s->n, sizeof s->n);
     sha256_feed(&x, s->at, (size_t)s->n * sizeof *s->at);
     sha256_finish(&x, digest);
     memcpy(key, digest, VISION_KEY_BYTES);
 }
 
+/* Rows of one part each get room for the others, which are zero. */
+static void spread(const vision_rows *r, int parts) {
+    size_t part = (size_t)(r->width / parts), width = (size_t)r->width;
+    for (int i = r->n - 1; parts > 1 && i >= 0; i--) {
+        memmove(r->data + (size_t)i * width, r->data + (size_t)i * part, part * sizeof *r->data);
+        memset(r->data + (size_t)i * width + part, 0, (width - part) * sizeof *r->data);
+    }
+}
+
 int ears_encode(ears *h, const sound *s, const vision_rows **out, err *e) {
-    vision_rows made = { .n = (int)h->family->rows(&h->rules, s->n), .width = h->stage[EARS_PROJECTOR].width_out };
+    vision_rows made = { .n = (int)h->family->rows(&h->rules, s->n),
+                         .width = h->stage[EARS_PROJECTOR].width_out * h->parts };
     make_key(h, s, made.key);
     if ((*out = keep_find(&h->keep, made.key))) return 0;
     made.data = malloc((size_t)made.n * (size_t)made.width * sizeof *made.data);
@@ -145,5 +157,6 @@ int ears_encode(ears *h, const sound *s, const vision_rows **out, err *e) {
         free(made.data);
         return rc;
     }
+    spread(&made, h->parts);
     return keep_add(&h->keep, &made, out, e);
 }

@@ -3,8 +3,8 @@
  * From samples to rows as Gemma 4 does it. A piece is 30 s at most, the longest sound that it was made for; the reference cuts
  * longer ones off there, here their pieces follow one another.
  *
- * The two convolutions run over single places: a few rows of time at once, of which the host puts what each place sees side by
- * side. Where there are no frames any more, all is zero, behind the first convolution too.
+ * The two convolutions (ears_conv.c) run over a few rows of time at once. Where there are no frames any more, all is zero, behind the
+ * first convolution too.
  */
 #include "models/list.h"
 #include "vision/ears_impl.h"
@@ -12,13 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SIDE = 3, STRIDE = 2, AT_ONCE = 32 }; /* of a convolution; rows of the second one that are computed together */
-enum { SECONDS = 30, FRAMES = 4 };           /* of a piece; of a row */
-
-static int halved(int n) { return (n + 1) / STRIDE; }
+enum { AT_ONCE = 32 };             /* rows of the second convolution that are computed together */
+enum { SECONDS = 30, FRAMES = 4 }; /* of a piece; of a row */
 
 /* What a piece of so many frames becomes. */
-static int piece_rows(int frames) { return halved(halved(frames)); }
+static int piece_rows(int frames) { return conv_half(conv_half(frames)); }
 
 /* Samples. */
 static int piece_size(const ears_rules *r) { return r->positions * FRAMES * MEL_HOP; }
@@ -29,7 +27,7 @@ static int64_t sound_rows(const ears_rules *r, int n_samples) {
 }
 
 static int stage_rows(const ears_rules *r, int stage) {
-    if (stage == EARS_CONV0) return (STRIDE * AT_ONCE + 1) * r->mels / 2;
+    if (stage == EARS_CONV0) return (CONV_STRIDE * AT_ONCE + 1) * r->mels / 2;
     return stage == EARS_CONV1 ? AT_ONCE * r->mels / 4 : r->positions;
 }
 
@@ -56,29 +54,6 @@ static int spectrum(mel *out, const ears_rules *r, const sound *s, int bins, err
     return mel_make_gemma4(out, s->at, s->n, bins, e);
 }
 
-/* What the places of n rows from `first` on see of `from`: [rows][pitches][channels], of which there are `rows` from row
- * `base` on. */
-typedef struct seen {
-    const float *from;
-    int          base, rows, pitches, channels;
-} seen;
-
-static void put_places(const seen *s, int first, int n, float *to) {
-    size_t c = (size_t)s->channels;
-    for (int t = first; t < first + n; t++) {
-        for (int p = 0; p < s->pitches / STRIDE; p++) {
-            for (int k = 0; k < SIDE * SIDE; k++, to += c) {
-                int row = STRIDE * t + k / SIDE - 1, pitch = STRIDE * p + k % SIDE - 1;
-                if (row >= s->base && row < s->base + s->rows && pitch >= 0 && pitch < s->pitches)
-                    memcpy(to, s->from + ((size_t)(row - s->base) * (size_t)s->pitches + (size_t)pitch) * c,
-                           c * sizeof *to);
-                else
-                    memset(to, 0, c * sizeof *to);
-            }
-        }
-    }
-}
-
 typedef struct scratch {
     float *places[2], *rows; /* what the convolutions take; what the first one gives */
 } scratch;
@@ -100,18 +75,22 @@ static void free_scratch(scratch *x) {
 /* Both convolutions: the tower's input, [row][pitch][channel]. */
 static int convolve(ears *h, const mel *m, float *out, err *e) {
     vision_stage *c = &h->stage[EARS_CONV0];
-    int           half = halved(m->frames), n = halved(half);
+    int           half = conv_half(m->frames), n = conv_half(half);
     scratch       x = { 0 };
     int           rc = take_scratch(&x, h, e);
-    seen          frames = { m->at, 0, m->frames, m->bins, 1 };
+    conv_input    frames = { .from = m->at, .rows = m->frames, .pitches = m->bins, .channels = 1 };
     for (int at = 0; rc == 0 && at < n; at += AT_ONCE) {
-        int  now = n - at < AT_ONCE ? n - at : AT_ONCE, first = at ? STRIDE * at - 1 : 0;
-        int  end = STRIDE * (at + now) < half ? STRIDE * (at + now) : half;
-        seen middle = { x.rows, first, end - first, m->bins / STRIDE, c[0].width_out };
-        put_places(&frames, first, end - first, x.places[0]);
+        int        now = n - at < AT_ONCE ? n - at : AT_ONCE, first = at ? CONV_STRIDE * at - 1 : 0;
+        int        end = CONV_STRIDE * (at + now) < half ? CONV_STRIDE * (at + now) : half;
+        conv_input middle = { .from = x.rows,
+                              .base = first,
+                              .rows = end - first,
+                              .pitches = m->bins / CONV_STRIDE,
+                              .channels = c[0].width_out };
+        conv_put(&frames, first, end - first, x.places[0]);
         rc = stage_run(&c[0], &(stage_step){ .n = (end - first) * (m->bins / 2), .in = x.places[0], .out = x.rows }, e);
         if (rc < 0) break;
-        put_places(&middle, at, now, x.places[1]);
+        conv_put(&middle, at, now, x.places[1]);
         rc = stage_run(&c[1], &(stage_step){ .n = now * (m->bins / 4), .in = x.places[1], .out = out }, e);
         out += (size_t)(now * (m->bins / 4)) * (size_t)c[1].width_out;
     }
@@ -185,8 +164,10 @@ const ears_family ears_gemma4 = { .types = types,
                                   .word = "<|audio|>",
                                   .before = "<|audio>",
                                   .after = "<audio|>",
-                                  .arch = { &models_gemma4_ears_conv[0], &models_gemma4_ears_conv[1],
-                                            &models_gemma4_ears, &models_projector_gemma4_ears },
+                                  .arch = { [EARS_CONV0] = &models_gemma4_ears_conv[0],
+                                            [EARS_CONV1] = &models_gemma4_ears_conv[1],
+                                            [EARS_TOWER] = &models_gemma4_ears,
+                                            [EARS_PROJECTOR] = &models_projector_gemma4_ears },
                                   .front = front,
                                   .n_front = sizeof front / sizeof *front,
                                   .read = read_sizes,

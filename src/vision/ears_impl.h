@@ -2,7 +2,7 @@
 /*
  * Inside a model's ears. What all have in common: ears.c (opening, words, rows that are kept) and ears_rules.c (which family it
  * is, and what the files say). A family is a table, ears_family, in a file of its own: ears_whisper.c (the encoders that are
- * Whisper's), ears_gemma4.c. A new one is such a table and a line in ears_rules.c.
+ * Whisper's), ears_qwen3.c, ears_gemma4.c. A new one is such a table and a line in ears_rules.c.
  */
 #ifndef VISION_EARS_IMPL_H
 #define VISION_EARS_IMPL_H
@@ -16,10 +16,12 @@ typedef struct ears_rules {
     int mels, positions; /* bins of a frame; rows of the tower for a piece */
     int stack;           /* of these, how many become a row of the language model */
     int table;           /* positions that the file has */
+    int chunk, window;   /* Qwen 3: frames that are convolved together; places that see each other */
+    int least, padded;   /* Qwen 3: samples that a sound has at least; the last chunk is as long as all */
 } ears_rules;
 
 /* The stages that a sound goes through; not every family has all. */
-enum { EARS_CONV0, EARS_CONV1, EARS_TOWER, EARS_PROJECTOR, EARS_STAGES };
+enum { EARS_CONV0, EARS_CONV1, EARS_CONV2, EARS_TOWER, EARS_PROJECTOR, EARS_STAGES };
 
 /* A field of preprocessor_config.json that has this value where it is there. */
 typedef struct ears_field {
@@ -53,7 +55,23 @@ struct ears {
     vision_stage       stage[EARS_STAGES];
     uint8_t            source[VISION_KEY_BYTES]; /* what the tower's file hashes to */
     vision_keep        keep;
+    int                parts; /* of a row, the first of which is ours */
 };
+
+/* ears_conv.c */
+enum { CONV_STRIDE = 2 };
+/* [rows][pitches][channels], of which there are `rows` from row `base` on. A kernel's taps are ordered by time, or by pitch. */
+typedef struct conv_input {
+    const float *from;
+    int          base, rows, pitches, channels;
+    bool         pitch_first;
+} conv_input;
+int conv_half(int n); /* places of a line that are left */
+/* What the places of n rows from `first` on see. */
+void conv_put(const conv_input *s, int first, int n, float *to);
+
+/* ears_whisper.c: the position of a place, which the file has or which is made of sines. */
+void ears_put_position(float *to, const nn_ears_top *top, int at, size_t width);
 
 /* ears_rules.c */
 const ears_family *ears_family_find(const model_file *model, const model_file *mmproj); /* NULL: no ears that we know */
@@ -64,6 +82,7 @@ const json_value *ears_outer(const model_file *model);
 int64_t ears_meta(const model_file *f, const char *key);
 int64_t ears_number(const json_value *v, const char *key, int64_t dflt);
 
-extern const ears_family ears_voxtral, ears_qwen2_audio, ears_flamingo, ears_glmasr, ears_qwen_omni, ears_gemma4;
+extern const ears_family ears_voxtral, ears_qwen2_audio, ears_flamingo, ears_glmasr, ears_qwen_omni, ears_qwen3_omni,
+    ears_qwen3_asr, ears_gemma4;
 
 #endif

@@ -70,7 +70,7 @@ typedef struct stretch {
     int          frames, places; /* how many rows they become */
 } stretch;
 
-/* A position that no file has. */
+/* A position that is in no file. */
 static void put_sines(float *to, int at, size_t width) {
     size_t half = width / 2;
     double step = log(SINES) / (double)(half - 1);
@@ -79,6 +79,13 @@ static void put_sines(float *to, int at, size_t width) {
         to[k] = sinf(angle);
         to[half + k] = cosf(angle);
     }
+}
+
+void ears_put_position(float *to, const nn_ears_top *top, int at, size_t width) {
+    if (top->positions)
+        memcpy(to, top->positions->data + (size_t)at * width, width * sizeof *to);
+    else
+        put_sines(to, at, width);
 }
 
 static void put_rows(const ears *h, const stretch *s, float *in) {
@@ -97,10 +104,7 @@ static void put_rows(const ears *h, const stretch *s, float *in) {
         }
         *row++ = i ? 1 : 0;
         *row++ = STRIDE * i + 1 < s->frames ? 1 : 0;
-        if (width && top->positions)
-            memcpy(row, top->positions->data + (size_t)i * width, width * sizeof *row);
-        else if (width)
-            put_sines(row, i, width);
+        if (width) ears_put_position(row, top, i, width);
     }
 }
 

@@ -146,17 +146,18 @@ class Thinker(Kin):
 
     def load(self, outdir):
         cls, config = self.owner(outdir)
-        model = cls._from_config(config, dtype=torch.float32, attn_implementation="eager")
-        have = {k[len("thinker."):]: v for k, v in generate_tensors(outdir).items()}
-        missing, unexpected = model.load_state_dict(have, strict=False)
-        missing = [k for k in missing if not k.startswith("visual.")]
-        if missing or unexpected:
-            raise ValueError(f"loading again: {missing} {unexpected}")
+        tmp = tempfile.mkdtemp()
+        try:
+            config.save_pretrained(tmp)
+            inner = {k[len("thinker."):]: v for k, v in generate.st_read(os.path.join(outdir, "model.safetensors")).items()}
+            generate.st_write(os.path.join(tmp, "model.safetensors"), inner, {"format": "pt"})
+            model, info = cls.from_pretrained(tmp, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager",
+                                               output_loading_info=True)
+        finally:
+            shutil.rmtree(tmp)
+        if info.get("unexpected_keys") or any(not k.startswith("visual.") for k in info.get("missing_keys", [])):
+            raise ValueError(f"loading again: {info}")
         return model
-
-
-def generate_tensors(outdir):
-    return {k: v.float() for k, v in generate.st_read(os.path.join(outdir, "model.safetensors")).items()}
 
 
 class Qwen25Omni(Thinker):
@@ -169,6 +170,57 @@ class Qwen25Omni(Thinker):
     def rows(self, model, args):
         return model.get_audio_features(**args).last_hidden_state
 
+
+class Single(Kin):
+    """Qwen 3: one sound at a time, which is not padded; chunks of a second make 13 rows."""
+
+    least, chunk = 320, 100
+
+    def features(self, x, bins=BINS):
+        if len(x) < self.least:
+            x = torch.nn.functional.pad(torch.tensor(x), (0, self.least - len(x))).numpy()
+        f = self.extractor(bins)(x, sampling_rate=RATE, padding=True, truncation=False, return_attention_mask=True, return_tensors="pt")
+        return f["input_features"], f["attention_mask"]
+
+    def spectrum(self, x, bins):
+        f, m = self.features(x, bins)
+        return f[0][:, m[0].bool()].T.contiguous()
+
+    def args(self, sounds):
+        parts = [self.features(x) for x in sounds]
+        most = max(p[0].shape[2] for p in parts)
+        wide = [[torch.nn.functional.pad(t, (0, most - t.shape[-1])) for t in p] for p in parts]
+        return {"input_features": torch.cat([p[0] for p in wide]), self.mask: torch.cat([p[1] for p in wide])}
+
+    def rows_of(self, frames):
+        n = frames % self.chunk
+        for _ in range(3):
+            n = (n + 1) // 2
+        return n + frames // self.chunk * 13
+
+
+class Qwen3Omni(Single, Thinker):
+    stem, module, mask = "Qwen3OmniMoe", "transformers.models.qwen3_omni_moe.configuration_qwen3_omni_moe", "feature_attention_mask"
+
+    def load(self, outdir):
+        """Each sound by itself: how the last chunk is padded must not depend on the others."""
+        model = super().load(outdir)
+        inner = model.get_audio_features
+
+        def each(input_features, feature_attention_mask, _lengths=None, **more):
+            got = [inner(f, m, None, **more) for f, m in zip(input_features.split(1), feature_attention_mask.split(1))]
+            got[0].last_hidden_state = torch.cat([g.last_hidden_state for g in got])
+            return got[0]
+
+        model.get_audio_features = each
+        return model
+
+    def rows(self, model, args):
+        return model.get_audio_features(**args).last_hidden_state
+
+
+QWEN3_EARS = {"activation_function": "gelu", "d_model": 32, "encoder_ffn_dim": 64, "encoder_layers": 2, "num_mel_bins": BINS,
+              "scale_embedding": False, "n_window": 50, "n_window_infer": 100, "downsample_hidden_size": 8, "output_dim": 32}
 
 KIN = {
     "qwen2_audio": Qwen2Audio({
@@ -206,4 +258,25 @@ KIN = {
                                 rope_scaling={"mrope_section": [2, 3, 3], "rope_type": "default", "type": "default"}),
         },
     }, front("Qwen2_5OmniProcessor", chunk_length=300)),
+    "qwen3_asr": Single({
+        "architectures": ["Qwen3ASRForConditionalGeneration"], "model_type": "qwen3_asr", "audio_token_id": AUDIO, "timestamp_token_id": 149,
+        "audio_config": dict(QWEN3_EARS, model_type="qwen3_asr_encoder", n_window_infer=200, num_attention_heads=4, max_position_embeddings=13),
+        "text_config": dict(TEXT, model_type="qwen3", head_dim=16, rope_theta=1000000.0), "tie_word_embeddings": True,
+    }, front("Qwen3ASRProcessor", feature_extractor_type="Qwen3ASRFeatureExtractor", n_window=50, min_length=8000), least=8000),
+    "qwen3_omni_moe": Qwen3Omni({
+        "architectures": ["Qwen3OmniMoeForConditionalGeneration"], "model_type": "qwen3_omni_moe", "enable_audio_output": False,
+        "thinker_config": {
+            "model_type": "qwen3_omni_moe_thinker", "audio_token_id": AUDIO, "image_token_id": 154, "video_token_id": 155,
+            "audio_start_token_id": 151, "audio_end_token_id": 152, "vision_start_token_id": 156, "vision_end_token_id": 157,
+            "position_id_per_seconds": 13, "user_token_id": 9,
+            "audio_config": dict(QWEN3_EARS, model_type="qwen3_omni_moe_audio_encoder", encoder_attention_heads=4,
+                                 max_source_positions=1500, conv_chunksize=500),
+            "vision_config": {"model_type": "qwen3_omni_moe_vision_encoder", "depth": 1, "hidden_size": 16, "intermediate_size": 16,
+                              "num_heads": 1, "out_hidden_size": 32, "deepstack_visual_indexes": [0]},
+            "text_config": dict(TEXT, model_type="qwen3_omni_moe_text", head_dim=16, num_experts=4, num_experts_per_tok=2,
+                                moe_intermediate_size=32, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[],
+                                rope_theta=1000000.0, rope_scaling={"mrope_interleaved": True, "interleaved": True,
+                                                                    "mrope_section": [4, 2, 2], "rope_type": "default", "type": "default"}),
+        },
+    }, front("Qwen3OmniMoeProcessor")),
 }
