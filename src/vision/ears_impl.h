@@ -2,7 +2,7 @@
 /*
  * Inside a model's ears. What all have in common: ears.c (opening, words, rows that are kept) and ears_rules.c (which family it
  * is, and what the files say). A family is a table, ears_family, in a file of its own: ears_whisper.c (the encoders that are
- * Whisper's), ears_qwen3.c, ears_gemma4.c. A new one is such a table and a line in ears_rules.c.
+ * Whisper's), ears_qwen3.c, ears_gemma4.c, ears_samples.c. A new one is such a table and a line in ears_rules.c.
  */
 #ifndef VISION_EARS_IMPL_H
 #define VISION_EARS_IMPL_H
@@ -13,7 +13,7 @@
 
 /* How a sound is prepared; part of the key of its rows, so that there is nothing between its fields. */
 typedef struct ears_rules {
-    int mels, positions; /* bins of a frame; rows of the tower for a piece */
+    int mels, positions; /* bins of a frame, or its samples where there is no spectrum; rows of the tower for a piece */
     int stack;           /* of these, how many become a row of the language model */
     int table;           /* positions that the file has */
     int chunk, window;   /* Qwen 3: frames that are convolved together; places that see each other */
@@ -42,10 +42,10 @@ typedef struct ears_family {
     /* The sizes; what makes no sense is refused behind it. `audio` is the encoder's part of config.json, or NULL. */
     void (*read)(ears_rules *r, const json_value *audio, const model_file *mmproj);
     int (*stage_rows)(const ears_rules *r, int stage); /* that a stage takes at once */
-    bool (*fit)(const ears *h);                        /* whether stages before the projector fit each other */
+    bool (*fit)(const ears *h); /* whether stages before the projector fit each other; NULL: there are none */
     int64_t (*rows)(const ears_rules *r, int n_samples);
     int (*encode)(ears *h, const sound *s, float *out, err *e); /* out has room for the rows */
-    /* The spectrum that it begins with: of all of a sound, or of its first piece. */
+    /* The spectrum that it begins with: of all of a sound, or of its first piece. NULL: it begins with samples. */
     int (*spectrum)(mel *out, const ears_rules *r, const sound *s, int bins, err *e);
 } ears_family;
 
@@ -83,6 +83,6 @@ int64_t ears_meta(const model_file *f, const char *key);
 int64_t ears_number(const json_value *v, const char *key, int64_t dflt);
 
 extern const ears_family ears_voxtral, ears_qwen2_audio, ears_flamingo, ears_glmasr, ears_qwen_omni, ears_qwen3_omni,
-    ears_qwen3_asr, ears_gemma4;
+    ears_qwen3_asr, ears_gemma4, ears_gemma4_samples;
 
 #endif

@@ -89,6 +89,20 @@ FAMILIES = {
 }
 
 
+# The 12B, without an encoder: so many samples are a row.
+UNIFIED = json.loads(json.dumps(FAMILIES["gemma4"][0]))
+UNIFIED.update(architectures=["Gemma4UnifiedForConditionalGeneration"], model_type="gemma4_unified",
+               audio_config={"model_type": "gemma4_unified_audio", "audio_embed_dim": 320, "rms_norm_eps": 1e-6},
+               vision_config={"model_type": "gemma4_unified_vision", "patch_size": 4, "pooling_kernel_size": 1, "mm_embed_dim": 32,
+                              "mm_posemb_size": 8, "output_proj_dims": 32, "rms_norm_eps": 1e-6})
+UNIFIED["text_config"].update(model_type="gemma4_unified_text", num_kv_shared_layers=0, use_double_wide_mlp=False, num_hidden_layers=2,
+                              layer_types=["sliding_attention", "full_attention"])
+for _k in ("hidden_size_per_layer_input", "vocab_size_per_layer_input", "enable_moe_block"):
+    del UNIFIED["text_config"][_k]
+FAMILIES["gemma4_unified"] = (UNIFIED, {"feature_extractor_type": "Gemma4UnifiedAudioFeatureExtractor", "processor_class": "Gemma4UnifiedProcessor",
+                                        "feature_size": 320, "sampling_rate": RATE, "audio_samples_per_token": 320, "padding_value": 0.0})
+
+
 # --- sounds ----------------------------------------------------------------------------------------------------------
 
 
@@ -151,7 +165,7 @@ def take(name, extractor, model, sounds):
 
 
 def count_rows(name, frames):
-    return frames // 8 if name == "voxtral" else (frames + 3) // 4
+    return frames if name == "gemma4_unified" else frames // 8 if name == "voxtral" else (frames + 3) // 4
 
 
 # --- models ----------------------------------------------------------------------------------------------------------
@@ -185,7 +199,7 @@ def tokens_of(name, rng, counts):
     """Text, a sound, text, ... with the placeholders where the rows go."""
     ids = [2] + [rng.randrange(3, 148) for _ in range(3)]
     for n in counts:
-        ids += [BEGIN] + [AUDIO] * n + ([END] if name == "gemma4" else [])
+        ids += [BEGIN] + [AUDIO] * n + ([END] if name.startswith("gemma4") else [])
         ids += [rng.randrange(3, 148) for _ in range(4)]
     return ids + [rng.randrange(3, 148) for _ in range(6)]
 
@@ -260,7 +274,7 @@ def make(name, outdir, folders):
     files = {k: bytearray() for k in ("mel.f32", "rows.f32", "logits.f32")}
     rng = random.Random(name)
     doc = {"family": name, "vocab": VOCAB, "audio_token": AUDIO, "last": LAST, "versions": generate.versions(), "spectra": [], "cases": []}
-    for bins, names in ((BINS, "ae"),) if kin else ((BINS, "abcde"), (128, "ae")):
+    for bins, names in () if name == "gemma4_unified" else ((BINS, "ae"),) if kin else ((BINS, "abcde"), (128, "ae")):
         for n in names:
             x = read_sound(folders, n)
             f = kin.spectrum(x, bins) if kin else spectra(name, extractor_of(pre, bins), [x])[1][0]
@@ -268,7 +282,7 @@ def make(name, outdir, folders):
             files["mel.f32"] += f.float().contiguous().numpy().astype("<f4").tobytes()
     for names in CASES:
         try:
-            doc["cases"].append(run_case(name, model, None if kin else extractor_of(pre, BINS), names, folders, rng, files))
+            doc["cases"].append(run_case(name, model, None if kin else extractor_of(pre, pre["feature_size"]), names, folders, rng, files))
         except Exception:
             print("   case", names)
             traceback.print_exc()

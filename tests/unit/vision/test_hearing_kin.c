@@ -291,6 +291,61 @@ static void test_mmproj(void **state) {
     test_temp_dir_remove(dir);
 }
 
+/* Gemma 4 12B has no encoder: its mmproj file says that there are no layers, and has one matrix for sounds. */
+static void write_bare(const model_file *m, const char *path, bool whole_file, int64_t width) {
+    static const char *const none[] = { "block_count", "attention.head_count", "feed_forward_length" };
+    const model_tensor      *t = model_file_tensor(m, "model.embed_audio.embedding_projection.weight");
+    gguf_writer             *w;
+    char                     key[96];
+    err                      e = { 0 };
+    assert_non_null(t);
+    assert_int_equal(gguf_writer_open(&w, 0, &e), 0);
+    assert_int_equal(gguf_writer_set_string(w, "general.architecture", "clip", NULL), 0);
+    assert_int_equal(gguf_writer_set_string(w, "clip.audio.projector_type", "gemma4ua", NULL), 0);
+    assert_int_equal(gguf_writer_set_real(w, "clip.audio.attention.layer_norm_epsilon", META_F32, 1e-5, NULL), 0);
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        snprintf(key, sizeof key, "clip.audio.%s", none[i]);
+        assert_int_equal(gguf_writer_set_int(w, key, META_U32, 0, NULL), 0);
+    }
+    assert_int_equal(gguf_writer_set_int(w, "clip.audio.embedding_length", META_U32, t->dims[0], NULL), 0);
+    assert_int_equal(gguf_writer_set_int(w, "clip.audio.projection_dim", META_U32, width, NULL), 0);
+    if (whole_file)
+        assert_int_equal(gguf_writer_add(w, "mm.a.input_projection.weight", t->type, 2, t->dims, t->data, t->bytes, &e),
+                         0);
+    assert_int_equal(gguf_writer_write(w, path, &e), 0);
+    gguf_writer_free(w);
+}
+
+static void test_bare(void **state) {
+    static const family_row row = { .name = "gemma4_unified" };
+    vision_options          o = cpu_options();
+    char                   *dir = test_temp_dir(), path[512];
+    model_file             *m, *mmproj;
+    ears                   *one, *two;
+    err                     e = { 0 };
+    (void)state;
+    snprintf(path, sizeof path, "%s/ears.gguf", dir);
+    assert_int_equal(model_file_open(&m, DIR "/gemma4_unified", &e), 0);
+    write_bare(m, path, true, WIDTH);
+    assert_int_equal(model_file_open(&mmproj, path, &e), 0);
+    assert_int_equal(ears_open(&one, m, NULL, WIDTH, &o, &e), 0);
+    if (ears_open(&two, m, mmproj, WIDTH, &o, &e) < 0) fail_msg("%s", e.msg);
+    same_rows(&row, one, two, "e");
+    same_rows(&row, one, two, "d");
+    ears_free(one);
+    ears_free(two);
+    model_file_free(mmproj);
+    for (int i = 0; i < 2; i++) { /* without the matrix; for another language model */
+        write_bare(m, path, i == 1, i ? WIDTH / 2 : WIDTH);
+        assert_int_equal(model_file_open(&mmproj, path, &e), 0);
+        assert_true(ears_open(&two, m, mmproj, WIDTH, &o, &e) < 0);
+        assert_non_null(strstr(e.msg, "mm.a.input_projection"));
+        model_file_free(mmproj);
+    }
+    model_file_free(m);
+    test_temp_dir_remove(dir);
+}
+
 /* --- lengths --- */
 
 typedef struct opened {
@@ -459,8 +514,8 @@ static void test_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_mmproj), cmocka_unit_test(test_lengths),
-                                        cmocka_unit_test(test_pieces), cmocka_unit_test(test_parts),
-                                        cmocka_unit_test(test_refused) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_mmproj),  cmocka_unit_test(test_bare),
+                                        cmocka_unit_test(test_lengths), cmocka_unit_test(test_pieces),
+                                        cmocka_unit_test(test_parts),   cmocka_unit_test(test_refused) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
