@@ -49,18 +49,6 @@ static const nn_key keys[] = {
     { 0 },
 };
 
-/* The first half of a head's pairs is turned by the row, the second by the column. */
-static void read_rope(nn_config *c, hparams *h) {
-    int      pairs = h->t.d.head_dim / 2, half = pairs / 2;
-    float   *freq = nn_config_alloc(c, (size_t)(pairs > 0 ? pairs : 1), sizeof *freq);
-    uint8_t *axis = nn_config_alloc(c, (size_t)(pairs > 0 ? pairs : 1), sizeof *axis);
-    for (int i = 0; freq && axis && i < pairs; i++) {
-        freq[i] = (float)pow(10000.0, -2.0 * (i % half) / pairs);
-        axis[i] = (uint8_t)(i >= half);
-    }
-    h->rope = (nn_rope){ .n_rot = h->t.d.head_dim, .scale = 1, .inv_freq = freq, .axis_of = axis };
-}
-
 static void read_taps(nn_config *c, hparams *h) {
     const int *listed = nn_config_layer_is(c, "is_deepstack_layers", NULL, "", 0);
     for (int i = 0; i < h->t.d.n_layer; i++) {
@@ -84,7 +72,7 @@ static void read_tower(nn_config *c, hparams *h) {
         return;
     }
     nn_config_only_number(c, NULL, "temporal_patch_size", 2);
-    read_rope(c, h);
+    h->rope = nn_rope_grid(c, d->head_dim, 10000);
 }
 
 static void see_whole(nn_config *c, hparams *h) {

@@ -189,6 +189,9 @@ nn_rope nn_rope_read(nn_config *c, const nn_dims *d, nn_rope_want want);
 /* Which axis turns which pair (axis_of): time, row, column, by the file's list of how many pairs each has; without one
  * they stay as they are. Interleaved: t h w t h w ..., as far as each has pairs, and the rest t; else one after the other. */
 void nn_rope_axes(nn_config *c, nn_rope *r, bool interleaved);
+/* Of most towers: the first half of a head's pairs is turned by the row of a patch, the second by its column, with the same
+ * frequencies. head_dim: a multiple of 4. */
+nn_rope nn_rope_grid(nn_config *c, int head_dim, double base);
 /* YaRN's 0.1 * mscale_all_dim * ln(factor) + 1, else 1. DeepSeek's attention scale takes its square. */
 double nn_rope_yarn_mscale(nn_config *c);
 
@@ -524,6 +527,7 @@ typedef struct nn_tower_dims {
 typedef struct nn_tower_top {
     const nn_vec *positions; /* [n][n_embd], one per place, rows first; the class row's stands in front. NULL: none */
     int           side;      /* 0, or positions are for squares of this side and interpolated for others */
+    bool          cubic; /* interpolated by cubics between the middles of places, else by lines whose ends stay ends */
     bool          channels_last; /* a patch is [y][x][channel] */
     bool          crossed;       /* positions are one per column, then as many per row, and both are added */
     const nn_vec *class_row;     /* a row that is no patch and goes first; NULL: none */
@@ -584,6 +588,8 @@ nn_buf nn_key_at(nn_tape *t, nn_buf k, const nn_distances *d);
 /* Of a language model: behind how many of its first layers the rows of a picture get more (nn_add_supplied). */
 int    nn_deep_read(nn_config *c, int n_layer);
 nn_buf nn_tower_input(nn_tape *t, const nn_tower_dims *d, nn_linear patch); /* embedded patches with their positions */
+/* The same where patches are normed before they get their positions; norm NULL: they are not. */
+nn_buf nn_tower_input_normed(nn_tape *t, const nn_tower_dims *d, nn_linear patch, const nn_vec *norm);
 
 /* A head of EAGLE-3 is a part, too (nn/next.h): its hparams begin with nn_eagle_dims, its top with nn_eagle_top. */
 enum { NN_EAGLE_TAPS = 3 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside the vision room: families/ behind family.h (what differs from family to family, a file each), source.c and rules.c (what the files
- * say about preparing pictures), cut.c (sizes and pieces), text.c (words in the prompt and its positions), open.c, order.c
- * (which patch is where), encode.c (the tower and the projector), keep.c (rows that are there already); of sounds mel.c (what a
+ * say about preparing pictures), cut.c (sizes and pieces), area.c (sizes by area), text.c (words in the prompt and its positions), open.c, order.c
+ * (which patch is where), places.c (its learned position), encode.c (the tower and the projector), keep.c (rows that are there already); of sounds mel.c (what a
  * tower gets) and the files behind ears_impl.h.
  */
 #ifndef VISION_INTERNAL_H
@@ -21,6 +21,7 @@ typedef enum vision_kind {
     VISION_QWEN2_5,
     VISION_QWEN3,
     VISION_GEMMA4,
+    VISION_GLM,
     VISION_KINDS
 } vision_kind;
 
@@ -37,7 +38,7 @@ typedef struct vision_rules {
     int           crop;        /* LLAVA */
     int           edge;        /* IDEFICS3: the longer side before it is cut; PIXTRAL: it is not longer */
     bool          split;       /* IDEFICS3: into tiles */
-    int           least, most; /* QWEN: pixels; GEMMA4: rows at most */
+    int           least, most; /* by area: pixels; GEMMA4: rows at most */
     int           window;      /* QWEN2_5: squares on the side of a window */
     bool          whole;       /* the rows of a picture see each other */
 } vision_rules;
@@ -97,6 +98,9 @@ typedef struct vision_order {
 } vision_order;
 int  order_make(vision_order *o, const vision_rules *r, int across, int down, err *e); /* across, down: in patches */
 void order_free(vision_order *o);
+
+/* places.c. What a tower has learned for the patch in this row and column of a picture of down * across patches. */
+void place_put(float *to, const nn_tower_top *top, size_t width, int row, int col, int down, int across);
 
 /* encode.c */
 int  stage_open(vision_stage *s, const model_file *f, const nn_part *part, int max_rows, const vision_options *o,

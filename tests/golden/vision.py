@@ -216,6 +216,30 @@ E2B["text_config"].update(num_hidden_layers=4, layer_types=["sliding_attention",
 E2B["vision_config"].update(standardize=False)
 family("gemma4_e", E2B, dict(FAMILIES["gemma4"]["processor"], max_soft_tokens=70), "Gemma4ImageProcessor")
 
+GLM_TEXT = dict(TEXT, model_type="glm4v_text", rms_norm_eps=1e-5, hidden_act="silu", attention_bias=True,
+                partial_rotary_factor=0.5, rope_theta=10000.0,
+                rope_scaling={"rope_type": "default", "mrope_section": [1, 2, 1]})
+GLM_TOWER = {"model_type": "glm4v", "hidden_size": 32, "depth": 2, "num_heads": 2, "attention_bias": False,
+             "intermediate_size": 56, "hidden_act": "silu", "in_channels": 3, "image_size": 56, "patch_size": 14,
+             "out_hidden_size": 32, "rms_norm_eps": 1e-5, "spatial_merge_size": 2, "temporal_patch_size": 2}
+GLM_PICTURES = dict(USUAL, **CLIP_NORM, image_processor_type="Glm4vImageProcessor", patch_size=14, temporal_patch_size=2,
+                    merge_size=2, size={"shortest_edge": 8 * 784, "longest_edge": 48 * 784}, do_convert_rgb=True, resample=3)
+GLM = {"architectures": ["Glm4vForConditionalGeneration"], "model_type": "glm4v", "image_token_id": IMAGE,
+       "video_token_id": 153, "image_start_token_id": 151, "image_end_token_id": 152, "video_start_token_id": 154,
+       "video_end_token_id": 155, "tie_word_embeddings": False, "text_config": GLM_TEXT, "vision_config": GLM_TOWER}
+family("glm4v", GLM, GLM_PICTURES, "Glm4vImageProcessor")
+family("glm4v_moe", dict(GLM, architectures=["Glm4vMoeForConditionalGeneration"], model_type="glm4v_moe",
+                         text_config=dict(GLM_TEXT, model_type="glm4v_moe_text", n_routed_experts=4, num_experts_per_tok=2,
+                                          n_shared_experts=1, moe_intermediate_size=24, first_k_dense_replace=1, n_group=1,
+                                          topk_group=1, norm_topk_prob=True, routed_scaling_factor=1.5, use_qk_norm=False),
+                         vision_config=dict(GLM_TOWER, model_type="glm4v_moe")), GLM_PICTURES, "Glm4vImageProcessor")
+family("glm_ocr", dict(GLM, architectures=["GlmOcrForConditionalGeneration"], model_type="glm_ocr",
+                       text_config=dict(GLM_TEXT, model_type="glm_ocr_text", attention_bias=False,
+                                        partial_rotary_factor=1.0, num_nextn_predict_layers=1,
+                                        rope_scaling={"rope_type": "default", "mrope_section": [2, 3, 3]}),
+                       vision_config=dict(GLM_TOWER, model_type="glm_ocr_vision", attention_bias=True)),
+       GLM_PICTURES, "Glm4vImageProcessor")
+
 
 def fill(name, model):
     seen = set()
@@ -259,7 +283,7 @@ def images_of(name, spec, out):
         mean, std = torch.zeros(3, 1, 1), torch.ones(3, 1, 1)
     px = out["pixel_values"]
     chw = []
-    if name.startswith("qwen"):
+    if name.startswith(("qwen", "glm")):
         at = 0
         s = p["patch_size"]
         for t, h, w in out["image_grid_thw"].tolist():
@@ -406,6 +430,8 @@ def make(name, spec, outdir):
     config = AutoConfig.from_pretrained(outdir)
     torch.manual_seed(1)
     cls = getattr(transformers, spec["config"]["architectures"][0])
+    for c in (config, getattr(config, "text_config", config)):
+        c._experts_implementation = "eager"
     model = cls._from_config(config, dtype=torch.float32, attn_implementation="eager")
     fill(name, model)
     model.to(torch.bfloat16)
@@ -418,7 +444,8 @@ def make(name, spec, outdir):
     generate.st_write(os.path.join(outdir, "model.safetensors"), tensors, {"format": "pt"})
     print("  ", name, "tensors:", " ".join(sorted(k for k in tensors if ".1." not in k and ".2." not in k)))
     del model
-    model, info = cls.from_pretrained(outdir, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+    model, info = cls.from_pretrained(outdir, dtype=torch.float32, attn_implementation="eager", output_loading_info=True,
+                                      experts_implementation="eager")
     if info.get("missing_keys") or info.get("unexpected_keys"):
         raise ValueError(f"loading again: {info}")
     model.eval()

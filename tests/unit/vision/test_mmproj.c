@@ -72,6 +72,18 @@ static const name_row names[] = {
     { "visual.merger.linear_fc1.bias", "mm.0.bias" },
     { "visual.merger.linear_fc2.weight", "mm.2.weight" },
     { "visual.merger.linear_fc2.bias", "mm.2.bias" },
+    { "visual.post_conv_layernorm.weight", "v.norm_embd.weight" },
+    { "visual.post_layernorm.weight", "v.post_ln.weight" },
+    { "visual.downsample.weight", "mm.patch_merger.weight" },
+    { "visual.downsample.bias", "mm.patch_merger.bias" },
+    { "visual.merger.proj.weight", "mm.model.fc.weight" },
+    { "visual.merger.post_projection_norm.weight", "mm.post_norm.weight" },
+    { "visual.merger.post_projection_norm.bias", "mm.post_norm.bias" },
+    { "visual.merger.gate_proj.weight", "mm.gate.weight" },
+    { "visual.merger.up_proj.weight", "mm.up.weight" },
+    { "visual.merger.down_proj.weight", "mm.down.weight" },
+    { "#attn.q_norm", "attn_q_norm" },
+    { "#attn.k_norm", "attn_k_norm" },
     { "#norm1", "ln1" },
     { "#norm2", "ln2" },
     { "#attn.qkv", "attn_qkv" },
@@ -101,13 +113,17 @@ typedef struct family_row {
     bool        permuted; /* q and k */
 } family_row;
 
-static const family_row families[] = {
-    { "gemma3", "gemma3", NULL, false },           { "llava", "mlp", "mm.0", false },
-    { "idefics3", "idefics3", NULL, false },       { "mistral3", "pixtral", "mm.1", true },
-    { "pixtral", "pixtral", "mm.1", true },        { "qwen2_5_vl", "qwen2.5vl_merger", NULL, false },
-    { "qwen2_vl", "qwen2vl_merger", NULL, false }, { "qwen3_vl", "qwen3vl_merger", NULL, false },
-    { "gemma4", "gemma4v", NULL, false }
-};
+static const family_row families[] = { { "gemma3", "gemma3", NULL, false },
+                                       { "llava", "mlp", "mm.0", false },
+                                       { "idefics3", "idefics3", NULL, false },
+                                       { "mistral3", "pixtral", "mm.1", true },
+                                       { "pixtral", "pixtral", "mm.1", true },
+                                       { "qwen2_5_vl", "qwen2.5vl_merger", NULL, false },
+                                       { "qwen2_vl", "qwen2vl_merger", NULL, false },
+                                       { "qwen3_vl", "qwen3vl_merger", NULL, false },
+                                       { "gemma4", "gemma4v", NULL, false },
+                                       { "glm4v", "glm4v", NULL, false },
+                                       { "glm_ocr", "glm4v", NULL, false } };
 
 static bool ends(const char *name, const char *end) { return view_ends(view_of(name), end); }
 

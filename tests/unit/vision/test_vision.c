@@ -363,6 +363,9 @@ static void test_qwen3_vl(void **state) { (void)state, check_family("qwen3_vl");
 static void test_gemma4(void **state) { (void)state, check_family("gemma4"); }
 static void test_qwen3_5(void **state) { (void)state, check_family("qwen3_5"); }
 static void test_gemma4_e(void **state) { (void)state, check_family("gemma4_e"); }
+static void test_glm4v(void **state) { (void)state, check_family("glm4v"); }
+static void test_glm4v_moe(void **state) { (void)state, check_family("glm4v_moe"); }
+static void test_glm_ocr(void **state) { (void)state, check_family("glm_ocr"); }
 
 /* Pillow's own results, to the bit. */
 static void test_resize(void **state) {
@@ -407,6 +410,7 @@ int main(void) {
                                         cmocka_unit_test(test_pixtral),    cmocka_unit_test(test_qwen2_vl),
                                         cmocka_unit_test(test_qwen2_5_vl), cmocka_unit_test(test_qwen3_vl),
                                         cmocka_unit_test(test_gemma4),     cmocka_unit_test(test_qwen3_5),
-                                        cmocka_unit_test(test_gemma4_e) };
+                                        cmocka_unit_test(test_gemma4_e),   cmocka_unit_test(test_glm4v),
+                                        cmocka_unit_test(test_glm4v_moe),  cmocka_unit_test(test_glm_ocr) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
