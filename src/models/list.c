@@ -127,7 +127,8 @@
     X(bailing_2)                                                                                                       \
     X(deepseek32)                                                                                                      \
     X(glm_dsa)                                                                                                         \
-    X(glm4v)
+    X(glm4v)                                                                                                           \
+    X(paddleocr)
 
 #define DECLARE(name) extern const nn_arch models_##name;
 MODELS(DECLARE)

@@ -22,6 +22,8 @@ typedef enum vision_kind {
     VISION_QWEN3,
     VISION_GEMMA4,
     VISION_GLM,
+    VISION_PADDLEOCR,
+    VISION_VIDEO_LLAMA,
     VISION_KINDS
 } vision_kind;
 

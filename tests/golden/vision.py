@@ -241,6 +241,30 @@ family("glm_ocr", dict(GLM, architectures=["GlmOcrForConditionalGeneration"], mo
        GLM_PICTURES, "Glm4vImageProcessor")
 
 
+family("paddleocr_vl", {
+    "architectures": ["PaddleOCRVLForConditionalGeneration"], "model_type": "paddleocr_vl", "image_token_id": IMAGE,
+    "video_token_id": 153, "vision_start_token_id": 151, "vision_end_token_id": 152, "tie_word_embeddings": False,
+    **dict(TEXT, rms_norm_eps=1e-5, hidden_act="silu", use_bias=False, rope_theta=500000.0,
+           rope_scaling={"type": "default", "rope_type": "default", "mrope_section": [2, 3, 3]}),
+    "vision_config": {"model_type": "paddleocr_vl", "hidden_size": 32, "intermediate_size": 56, "num_hidden_layers": 2,
+                      "num_attention_heads": 2, "num_channels": 3, "image_size": 56, "patch_size": 14,
+                      "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6, "spatial_merge_size": 2},
+}, dict(USUAL, **HALF, image_processor_type="PaddleOCRVLImageProcessor", min_pixels=4 * 784, max_pixels=24 * 784,
+        size={"shortest_edge": 4 * 784, "longest_edge": 24 * 784}, patch_size=14, temporal_patch_size=1, merge_size=2,
+        do_convert_rgb=True, resample=3), "PaddleOCRVLImageProcessor")
+
+family("video_llama_3", {
+    "architectures": ["VideoLlama3ForConditionalGeneration"], "model_type": "video_llama_3", "image_token_id": IMAGE,
+    "video_token_id": 153, "tie_word_embeddings": False,
+    "text_config": dict(TEXT, model_type="qwen2", rms_norm_eps=1e-6, hidden_act="silu", rope_theta=1000000.0),
+    "vision_config": {"model_type": "video_llama_3_vision", "hidden_size": 32, "intermediate_size": 56,
+                      "num_hidden_layers": 2, "num_attention_heads": 2, "num_channels": 3, "patch_size": 14,
+                      "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6},
+}, dict(USUAL, **HALF, image_processor_type="VideoLlama3ImageProcessor", min_pixels=784, max_pixels=6 * 784,
+        size={"shortest_edge": 784, "longest_edge": 6 * 784}, patch_size=14, temporal_patch_size=1, merge_size=1,
+        do_convert_rgb=True, resample=3), "VideoLlama3ImageProcessor")
+
+
 def fill(name, model):
     seen = set()
     with torch.no_grad():
@@ -292,6 +316,12 @@ def images_of(name, spec, out):
             assert torch.equal(rows[:, :, :, :, :, 0], rows[:, :, :, :, :, 1])
             img = rows[:, :, :, :, :, 0].permute(4, 0, 2, 5, 1, 3, 6).reshape(3, h * s, w * s)
             chw.append([img])
+    elif name in ("paddleocr_vl", "video_llama_3"):
+        s, at = p["patch_size"], 0
+        for _, h, w in out["image_grid_thw"].tolist():
+            rows = px[at : at + h * w].view(h, w, 3, s, s)
+            at += h * w
+            chw.append([rows.permute(2, 0, 3, 1, 4).reshape(3, h * s, w * s)])
     elif name.startswith("gemma4"):
         s = p["patch_size"]
         for rows, pos in zip(px, out["image_position_ids"]):

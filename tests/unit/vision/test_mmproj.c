@@ -82,6 +82,12 @@ static const name_row names[] = {
     { "visual.merger.gate_proj.weight", "mm.gate.weight" },
     { "visual.merger.up_proj.weight", "mm.up.weight" },
     { "visual.merger.down_proj.weight", "mm.down.weight" },
+    { "mlp_AR.pre_norm.weight", "mm.input_norm.weight" },
+    { "mlp_AR.pre_norm.bias", "mm.input_norm.bias" },
+    { "mlp_AR.linear_1.weight", "mm.1.weight" },
+    { "mlp_AR.linear_1.bias", "mm.1.bias" },
+    { "mlp_AR.linear_2.weight", "mm.2.weight" },
+    { "mlp_AR.linear_2.bias", "mm.2.bias" },
     { "#attn.q_norm", "attn_q_norm" },
     { "#attn.k_norm", "attn_k_norm" },
     { "#norm1", "ln1" },
@@ -113,17 +119,14 @@ typedef struct family_row {
     bool        permuted; /* q and k */
 } family_row;
 
-static const family_row families[] = { { "gemma3", "gemma3", NULL, false },
-                                       { "llava", "mlp", "mm.0", false },
-                                       { "idefics3", "idefics3", NULL, false },
-                                       { "mistral3", "pixtral", "mm.1", true },
-                                       { "pixtral", "pixtral", "mm.1", true },
-                                       { "qwen2_5_vl", "qwen2.5vl_merger", NULL, false },
-                                       { "qwen2_vl", "qwen2vl_merger", NULL, false },
-                                       { "qwen3_vl", "qwen3vl_merger", NULL, false },
-                                       { "gemma4", "gemma4v", NULL, false },
-                                       { "glm4v", "glm4v", NULL, false },
-                                       { "glm_ocr", "glm4v", NULL, false } };
+static const family_row families[] = {
+    { "gemma3", "gemma3", NULL, false },           { "llava", "mlp", "mm.0", false },
+    { "idefics3", "idefics3", NULL, false },       { "mistral3", "pixtral", "mm.1", true },
+    { "pixtral", "pixtral", "mm.1", true },        { "qwen2_5_vl", "qwen2.5vl_merger", NULL, false },
+    { "qwen2_vl", "qwen2vl_merger", NULL, false }, { "qwen3_vl", "qwen3vl_merger", NULL, false },
+    { "gemma4", "gemma4v", NULL, false },          { "glm4v", "glm4v", NULL, false },
+    { "glm_ocr", "glm4v", NULL, false },           { "paddleocr_vl", "paddleocr", "mm.1", false }
+};
 
 static bool ends(const char *name, const char *end) { return view_ends(view_of(name), end); }
 
@@ -275,7 +278,7 @@ static void set_qwen(gguf_writer *w, const family_row *f, const json_value *vc) 
 static void set_keys(gguf_writer *w, const family_row *f, const json_value *config, const json_value *pre, int run) {
     const json_value *vc = json_get(config, "vision_config");
     const char *const lists[] = { "image_mean", "image_std" };
-    bool              eps = json_get(vc, "layer_norm_eps") != NULL;
+    bool              eps = json_get(vc, "layer_norm_eps") != NULL, paddle = strcmp(f->name, "paddleocr_vl") == 0;
     double            x = 1e-5;
     assert_int_equal(gguf_writer_set_string(w, "general.architecture", "clip", NULL), 0);
     assert_int_equal(gguf_writer_set_string(w, "clip.projector_type", f->projector, NULL), 0);
@@ -284,10 +287,14 @@ static void set_keys(gguf_writer *w, const family_row *f, const json_value *conf
     set(w, "feed_forward_length", number(vc, "intermediate_size", 32)); /* Qwen 2 VL: the language model's width */
     set(w, "attention.head_count", number(vc, "num_attention_heads", number(vc, "num_heads", 0)));
     set(w, "patch_size", number(vc, "patch_size", 0));
-    set(w, "image_size", number(vc, "image_size", 4 * number(vc, "patch_size", 0))); /* Qwen 3 VL: 16 places */
+    set(w, "image_size", paddle ? 137 : number(vc, "image_size", 4 * number(vc, "patch_size", 0))); /* Qwen 3 VL: 16 */
     set(w, "projection_dim", text_width(config));
     if (eps) (void)json_number(json_get(vc, "layer_norm_eps"), &x);
     if (strcmp(f->name, "gemma4") == 0) x = 1e-6;
+    if (paddle) { /* image_size is the root of the largest area there */
+        set(w, "image_min_pixels", number(pre, "min_pixels", 0));
+        set(w, "image_max_pixels", number(pre, "max_pixels", 0));
+    }
     assert_int_equal(gguf_writer_set_real(w, "clip.vision.attention.layer_norm_epsilon", META_F32, x, NULL), 0);
     if (strcmp(f->name, "idefics3") == 0) {
         set(w, "projector.scale_factor", number(config, "scale_factor", 0));
