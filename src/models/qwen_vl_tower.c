@@ -8,7 +8,7 @@
  *
  *     2     LayerNorms, x * sigmoid(1.702 x) for GELU
  *     2.5   RMS norms, a gated feed-forward; most layers see windows of the picture (the vision room puts rows in their
- *           order and says where each begins)
+ *           order and says where each begins). EXAONE 4.5's shares keys among heads
  *     3     LayerNorms, learned positions, and taps: what some layers leave is merged, too, and added to the language
  *           model's first layers (nn_add_supplied). A tower's row has the last layer's result and the taps side by side
  *     3.5   as 3, without taps
@@ -63,7 +63,7 @@ static void read_taps(nn_config *c, hparams *h) {
 
 static void read_tower(nn_config *c, hparams *h) {
     nn_dims *d = &h->t.d;
-    d->n_kv = d->n_head;
+    if (!h->second) d->n_kv = d->n_head;
     d->eps = 1e-6f;
     if (d->head_dim <= 0 || d->head_dim % 4 || d->head_dim * d->n_head != d->n_embd || h->t.patch < 1 ||
         h->t.patch > 256 || h->merge < 1 || h->merge > 16 || h->n_out < 1 || h->n_out > 1 << 20) {
@@ -153,7 +153,7 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     const hparams *h = p;
     const nn_dims *d = &h->t.d;
     layer         *w = out;
-    const int64_t  n = d->n_embd, ff = d->n_ff;
+    const int64_t  n = d->n_embd, ff = d->n_ff, kv = (int64_t)d->n_kv * d->head_dim;
     (void)i;
     bind_norm(b, &w->attn_norm, "ln1|norm1", "norm1", n, h);
     bind_norm(b, &w->ffn_norm, "ln2|norm2", "norm2", n, h);
@@ -161,8 +161,8 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
         nn_bind_qkv(b, &w->attn, "attn_qkv", "attn.qkv", d, false);
     } else {
         nn_bind_linear(b, &w->attn.q, "attn_q", "attn.q", n, n, 0);
-        nn_bind_linear(b, &w->attn.k, "attn_k", "attn.k", n, n, 0);
-        nn_bind_linear(b, &w->attn.v, "attn_v", "attn.v", n, n, 0);
+        nn_bind_linear(b, &w->attn.k, "attn_k", "attn.k", n, kv, 0);
+        nn_bind_linear(b, &w->attn.v, "attn_v", "attn.v", n, kv, 0);
     }
     nn_bind_linear(b, &w->attn.o, "attn_out", "attn.proj", n, n, 0);
     if (h->first) {

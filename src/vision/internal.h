@@ -24,6 +24,7 @@ typedef enum vision_kind {
     VISION_GLM,
     VISION_PADDLEOCR,
     VISION_VIDEO_LLAMA,
+    VISION_EXAONE,
     VISION_KINDS
 } vision_kind;
 

@@ -265,6 +265,18 @@ family("video_llama_3", {
         do_convert_rgb=True, resample=3), "VideoLlama3ImageProcessor")
 
 
+family("exaone4_5", {
+    "architectures": ["Exaone4_5_ForConditionalGeneration"], "model_type": "exaone4_5", "image_token_id": IMAGE,
+    "video_token_id": 153, "tie_word_embeddings": False,
+    "text_config": dict(TEXT, model_type="exaone4_5_text", rms_norm_eps=1e-5, hidden_act="silu", sliding_window=12,
+                        sliding_window_pattern="LG", layer_types=["sliding_attention", "full_attention"],
+                        rope_parameters={"rope_type": "default", "rope_theta": 1000000.0}),
+    "vision_config": dict(FAMILIES["qwen2_5_vl"]["config"]["vision_config"], model_type="exaone4_5_vision",
+                          num_key_value_heads=1),
+}, FAMILIES["qwen2_5_vl"]["processor"], "Qwen2VLImageProcessor")
+del FAMILIES["exaone4_5"]["config"]["vision_config"]["tokens_per_second"]
+
+
 def fill(name, model):
     seen = set()
     with torch.no_grad():
@@ -307,7 +319,7 @@ def images_of(name, spec, out):
         mean, std = torch.zeros(3, 1, 1), torch.ones(3, 1, 1)
     px = out["pixel_values"]
     chw = []
-    if name.startswith(("qwen", "glm")):
+    if name.startswith(("qwen", "glm", "exaone")):
         at = 0
         s = p["patch_size"]
         for t, h, w in out["image_grid_thw"].tolist():

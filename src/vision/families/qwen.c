@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Qwen 2 VL, 2.5 VL, 3 VL and 3.5: pictures of any size between two numbers of pixels; positions have three axes. The template
+ * Qwen 2 VL, 2.5 VL, 3 VL and 3.5: pictures of any size between two numbers of pixels; positions have three axes. EXAONE 4.5
+ * sees as Qwen 2.5 VL does, and its positions have one axis. The template
  * prints what stands around the rows.
  */
 #include "models/list.h"
@@ -11,7 +12,7 @@
 #define PAD "<|image_pad|>"
 
 static int read(vision_rules *r, const vision_source *s, err *e) {
-    bool second = r->kind == VISION_QWEN2_5, old = second || r->kind == VISION_QWEN2;
+    bool second = r->kind == VISION_QWEN2_5 || r->kind == VISION_EXAONE, old = second || r->kind == VISION_QWEN2;
     if (r->patch < 0) r->patch = old ? 14 : 16;
     r->merge = source_number(s, "spatial_merge_size", json_get(s->vision, "spatial_merge_size"), 2);
     r->least = vision_area(s, "image_min_pixels", "min_pixels", "shortest_edge", old ? 3136 : 65536);
@@ -45,6 +46,11 @@ static void parts_2_5(vision_parts *p, const vision_rules *r, const model_file *
     vision_set(p, "projection_dim", 3584, true);
 }
 
+static void parts_exaone(vision_parts *p, const vision_rules *r, const model_file *model) {
+    parts_2_5(p, r, model);
+    if (p->tower.config) vision_set(p, "attention.head_count_kv", 8, true);
+}
+
 /* A file with the tower inside leaves these to its matrices; what the taps give comes on top of a row. */
 static void parts_3(vision_parts *p, const vision_rules *r, const model_file *model) {
     if (!p->inside) return;
@@ -54,9 +60,11 @@ static void parts_3(vision_parts *p, const vision_rules *r, const model_file *mo
     if (places > 0) vision_set(p, "image_size", sqrt(places) * r->patch, true);
 }
 
-#define QWEN                                                                                                           \
-    .placeholder = PAD, .row = PAD, .grid = true, .read = read, .low = vision_area_low, .plan = vision_area_plan,      \
+#define BY_AREA                                                                                                        \
+    .placeholder = PAD, .row = PAD, .read = read, .low = vision_area_low, .plan = vision_area_plan,                    \
     .most_patches = vision_area_patches
+
+#define QWEN BY_AREA, .grid = true
 
 static const vision_kin kin_2[] = {
     { "qwen2_vl", "qwen2vl_merger", NULL, NULL, PIXELS_BICUBIC, &vision_colours_clip },
@@ -81,3 +89,10 @@ static const vision_kin kin_3[] = {
 };
 const vision_family vision_qwen3 = { QWEN, .kin = kin_3, .tower = &models_qwen3_vl_tower,
                                      .projector = &models_projector_qwen3_vl, .parts = parts_3 };
+
+static const vision_kin kin_exaone[] = {
+    { "exaone4_5", "exaone4_5", NULL, NULL, PIXELS_BICUBIC, &vision_colours_clip },
+    { 0 },
+};
+const vision_family vision_exaone = { BY_AREA, .kin = kin_exaone, .tower = &models_qwen2_5_vl_tower,
+                                      .projector = &models_projector_qwen2_5_vl, .parts = parts_exaone };

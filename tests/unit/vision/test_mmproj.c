@@ -125,7 +125,8 @@ static const family_row families[] = {
     { "pixtral", "pixtral", "mm.1", true },        { "qwen2_5_vl", "qwen2.5vl_merger", NULL, false },
     { "qwen2_vl", "qwen2vl_merger", NULL, false }, { "qwen3_vl", "qwen3vl_merger", NULL, false },
     { "gemma4", "gemma4v", NULL, false },          { "glm4v", "glm4v", NULL, false },
-    { "glm_ocr", "glm4v", NULL, false },           { "paddleocr_vl", "paddleocr", "mm.1", false }
+    { "glm_ocr", "glm4v", NULL, false },           { "paddleocr_vl", "paddleocr", "mm.1", false },
+    { "exaone4_5", "exaone4_5", NULL, false },
 };
 
 static bool ends(const char *name, const char *end) { return view_ends(view_of(name), end); }
@@ -264,7 +265,8 @@ static void set(gguf_writer *w, const char *key, int64_t value) {
 }
 
 static void set_qwen(gguf_writer *w, const family_row *f, const json_value *vc) {
-    bool second = strcmp(f->name, "qwen2_5_vl") == 0;
+    bool exaone = strcmp(f->name, "exaone4_5") == 0, second = exaone || strcmp(f->name, "qwen2_5_vl") == 0;
+    if (exaone) set(w, "attention.head_count_kv", number(vc, "num_key_value_heads", 0));
     set(w, "spatial_merge_size", number(vc, "spatial_merge_size", 0));
     if (second) {
         set(w, "n_wa_pattern", 2); /* of three layers the second sees everything */
@@ -302,7 +304,7 @@ static void set_keys(gguf_writer *w, const family_row *f, const json_value *conf
     }
     if (strcmp(f->name, "gemma3") == 0) set(w, "projector.scale_factor", 2); /* 4 x 4 patches, 2 x 2 tokens */
     if (strcmp(f->name, "mistral3") == 0) set(w, "spatial_merge_size", number(config, "spatial_merge_size", 0));
-    if (strncmp(f->name, "qwen", 4) == 0) set_qwen(w, f, vc);
+    if (strncmp(f->name, "qwen", 4) == 0 || strcmp(f->name, "exaone4_5") == 0) set_qwen(w, f, vc);
     if (strcmp(f->name, "pixtral") == 0 || strcmp(f->name, "mistral3") == 0) /* the activation is the family's there */
         assert_true(json_cstr(json_get(vc, "hidden_act")) != NULL);
     for (int i = 0; i < 2; i++) {

@@ -369,6 +369,7 @@ static void test_glm4v(void **state) { (void)state, check_family("glm4v"); }
 static void test_glm4v_moe(void **state) { (void)state, check_family("glm4v_moe"); }
 static void test_paddleocr_vl(void **state) { (void)state, check_family("paddleocr_vl"); }
 static void test_video_llama_3(void **state) { (void)state, check_family("video_llama_3"); }
+static void test_exaone4_5(void **state) { (void)state, check_family("exaone4_5"); }
 static void test_glm_ocr(void **state) { (void)state, check_family("glm_ocr"); }
 
 /* Pillow's own results, to the bit. */
@@ -414,7 +415,8 @@ int main(void) {
         cmocka_unit_test(test_pixtral),  cmocka_unit_test(test_qwen2_vl),     cmocka_unit_test(test_qwen2_5_vl),
         cmocka_unit_test(test_qwen3_vl), cmocka_unit_test(test_gemma4),       cmocka_unit_test(test_qwen3_5),
         cmocka_unit_test(test_gemma4_e), cmocka_unit_test(test_glm4v),        cmocka_unit_test(test_glm4v_moe),
-        cmocka_unit_test(test_glm_ocr),  cmocka_unit_test(test_paddleocr_vl), cmocka_unit_test(test_video_llama_3)
+        cmocka_unit_test(test_glm_ocr),  cmocka_unit_test(test_paddleocr_vl), cmocka_unit_test(test_video_llama_3),
+        cmocka_unit_test(test_exaone4_5)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
