@@ -8,14 +8,14 @@
  *     Mistral 3   the same, and two layers behind it
  *     PaddleOCR   a norm of each patch, and two layers over a square of patches
  *     Voxtral     two layers over four places of a sound, side by side
- *     Gemma 4     as Gemma 3, after the mean was brought to its usual size; the norm has no weight. Of a sound, too, without
- *                 a mean
+ *     Gemma 4     as Gemma 3, after the mean was brought to its usual size; the norm has no weight. Of a sound and of the large
+ *                 patches of the 12B, too, without a mean
  */
 #include "nn/nn.h"
 
 #include <math.h>
 
-typedef enum kind { GEMMA3, LLAVA, IDEFICS3, MISTRAL3, GEMMA4, GEMMA4_EARS, VOXTRAL, PADDLEOCR } kind;
+typedef enum kind { GEMMA3, LLAVA, IDEFICS3, MISTRAL3, GEMMA4, GEMMA4_PATCHES, GEMMA4_EARS, VOXTRAL, PADDLEOCR } kind;
 
 typedef struct hparams {
     nn_dims     d; /* the tower's */
@@ -86,6 +86,13 @@ static void setup_gemma4(nn_config *c, void *p) {
     h->kind = GEMMA4;
     h->d.eps = (float)nn_config_real(c, "attention.layer_norm_epsilon", "rms_norm_eps", 1e-6);
     read_pooled(c, h);
+}
+
+static void setup_gemma4_patches(nn_config *c, void *p) {
+    hparams *h = p;
+    h->kind = GEMMA4_PATCHES;
+    h->d.eps = (float)nn_config_real(c, NULL, "rms_norm_eps", 1e-6);
+    read_widths(c, h, 1);
 }
 
 static void setup_gemma4_ears(nn_config *c, void *p) {
@@ -160,6 +167,7 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
                        nn_bind_width(b, "mm.a.input_projection", "model.embed_audio.embedding_projection"), h->n_out,
                        NN_NO_BIAS);
         break;
+    case GEMMA4_PATCHES:
     case GEMMA4:
         nn_bind_vec(b, &t->shift, "v.std_bias", "model.vision_tower.std_bias", h->n_in, NN_OPTIONAL);
         nn_bind_vec(b, &t->size, "v.std_scale", "model.vision_tower.std_scale", h->n_in, NN_OPTIONAL);
@@ -183,7 +191,7 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_buf         x = h->kind == GEMMA4_EARS ? nn_input(t, tw->first.w->cols)
                        : h->pooled > 1        ? pool_rows(t, h)
                                               : nn_input(t, h->n_in);
-    if (h->kind == GEMMA4_EARS) x = nn_rms_norm(t, x, NULL, h->d.eps);
+    if (h->kind == GEMMA4_EARS || h->kind == GEMMA4_PATCHES) x = nn_rms_norm(t, x, NULL, h->d.eps);
     if (h->kind == GEMMA4) {
         nn_scale(t, x, sqrtf((float)h->n_in));
         if (tw->shift) nn_add_each(t, x, tw->shift, -1.0f);
@@ -201,19 +209,19 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_vectors(t, nn_outputs(t, x));
 }
 
-#define PROJECTOR(name, text, setup_fn)                                                                                \
-    static const char *const names_##name[] = { text, NULL };                                                          \
-    const nn_arch            models_projector_##name = { .names = names_##name,                                        \
-                                                         .hf_roots = roots,                                            \
-                                                         .hp_size = sizeof(hparams),                                   \
-                                                         .top_size = sizeof(top),                                      \
-                                                         .layer_size = sizeof(layer),                                  \
-                                                         .keys = keys,                                                 \
-                                                         .lacks = NN_LACKS_VOCAB | NN_LACKS_EPS | NN_LACKS_FF,         \
-                                                         .setup = setup_fn,                                            \
-                                                         .bind_top = bind_top,                                         \
-                                                         .bind_layer = nn_bind_nothing,                                \
-                                                         .state = nn_state_nothing,                                    \
+#define PROJECTOR(name, text, setup_fn)                                                                                         \
+    static const char *const names_##name[] = { text, NULL };                                                                   \
+    const nn_arch            models_projector_##name = { .names = names_##name,                                                 \
+                                                         .hf_roots = roots,                                                     \
+                                                         .hp_size = sizeof(hparams),                                            \
+                                                         .top_size = sizeof(top),                                               \
+                                                         .layer_size = sizeof(layer),                                           \
+                                                         .keys = keys,                                                          \
+                                                         .lacks = NN_LACKS_VOCAB | NN_LACKS_EPS | NN_LACKS_FF | NN_LACKS_HEADS, \
+                                                         .setup = setup_fn,                                                     \
+                                                         .bind_top = bind_top,                                                  \
+                                                         .bind_layer = nn_bind_nothing,                                         \
+                                                         .state = nn_state_nothing,                                             \
                                                          .forward = forward }
 
 static const char *const roots[] = { "", "model.", NULL };
@@ -222,6 +230,7 @@ PROJECTOR(llava, "llava_projector", setup_llava);
 PROJECTOR(idefics3, "idefics3_projector", setup_idefics3);
 PROJECTOR(mistral3, "mistral3_projector", setup_mistral3);
 PROJECTOR(gemma4, "gemma4_projector", setup_gemma4);
+PROJECTOR(gemma4_patches, "gemma4_patches_projector", setup_gemma4_patches);
 PROJECTOR(gemma4_ears, "gemma4_ears_projector", setup_gemma4_ears);
 PROJECTOR(voxtral, "voxtral_projector", setup_voxtral);
 PROJECTOR(paddleocr, "paddleocr_projector", setup_paddleocr);

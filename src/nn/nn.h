@@ -530,6 +530,7 @@ typedef struct nn_tower_top {
     bool          cubic; /* interpolated by cubics between the middles of places, else by lines whose ends stay ends */
     bool          channels_last; /* a patch is [y][x][channel] */
     bool          crossed;       /* positions are one per column, then as many per row, and both are added */
+    bool          paired;        /* crossed, but one for a row follows each one for a column */
     const nn_vec *class_row;     /* a row that is no patch and goes first; NULL: none */
 } nn_tower_top;
 /*

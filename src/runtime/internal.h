@@ -83,6 +83,8 @@ struct runtime {
     runtime_settings *settings; /* a copy */
     wishes            wishes;   /* of settings */
     sampling_params   sampling; /* recommended by the model */
+    sampling_bias    *muted;    /* tokens that the model must not say, by its files */
+    size_t            n_muted;
     runtime_info      info;
     tok_ids           markers; /* special tokens that the parser of answers needs to see */
     arena             mem;     /* texts of info */
@@ -249,6 +251,9 @@ int settings_messages(const wishes *w, const json_value **messages, arena *a, er
 
 /* defaults.c */
 void defaults_sampling(sampling_params *out, const model_file *m);
+/* Tokens that the model's files forbid (suppress_tokens): reads them; adds them to a request's biases, in mem. */
+int defaults_muted(runtime *r, err *e);
+int defaults_mute(const runtime *r, sampling_params *p, arena *mem, err *e);
 /* What the model was trained with, if the request does not say. */
 engine_pooling defaults_pooling(const runtime *r, runtime_pooling own);
 /* Fields of own over out. The seed and arrays are left alone. */

@@ -346,6 +346,7 @@ static int prepare(request *x, err *e) {
     arena_init(&a, 0);
     int rc = check(x->owner, q, e);
     if (rc == 0) rc = defaults_merge(&x->wishes, q, &s, e);
+    if (rc == 0) rc = defaults_mute(x->owner, &s, &x->mem, e);
     if (rc == 0) rc = find_breakers(chat_tokenizer(x->owner->chat), q, &breakers, e);
     if (rc == 0 && breakers.count) {
         s.dry_breakers = breakers.data;

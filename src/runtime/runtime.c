@@ -126,6 +126,7 @@ static int open_parts(runtime *r, const runtime_options *o, err *e) {
     if ((rc = engine_open(&r->engine, r->model, chat_tokenizer(r->chat), &g, e)) < 0) return rc;
     if ((rc = adapters_open(&r->adapters, r->model, o, e)) < 0) return rc;
     defaults_sampling(&r->sampling, r->file);
+    if ((rc = defaults_muted(r, e)) < 0) return rc;
     if ((rc = settings_open(r, &o->settings, e)) < 0) return rc;
     if ((rc = embedding_open(r, e)) < 0 || (rc = rerank_open(r, e)) < 0) return err_wrap(e, rc, "%s", o->path);
     if ((rc = answer_markers(r->chat, &r->markers, e)) < 0) return rc;

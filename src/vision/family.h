@@ -21,7 +21,7 @@ enum { VISION_LOW_SIDE = 512 }; /* OpenAI's size of a picture with little detail
 typedef struct vision_colours {
     float mean[3], std[3];
 } vision_colours;
-extern const vision_colours vision_colours_half, vision_colours_clip;
+extern const vision_colours vision_colours_none, vision_colours_half, vision_colours_clip;
 
 /* Files that have such a tower. */
 typedef struct vision_kin {

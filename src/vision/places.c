@@ -52,8 +52,9 @@ static void put_cubic(float *to, const float *all, int side, size_t width, int r
 void place_put(float *to, const nn_tower_top *top, size_t width, int row, int col, int down, int across) {
     const float *all = top->positions->data;
     if (top->crossed) {
-        size_t per = (size_t)top->positions->n / width / 2;
-        for (size_t k = 0; k < width; k++) to[k] = all[(size_t)col * width + k] + all[(per + (size_t)row) * width + k];
+        size_t per = (size_t)top->positions->n / width / 2, step = top->paired ? 2 : 1;
+        size_t x = (size_t)col * step, y = (size_t)row * step + (top->paired ? 1 : per);
+        for (size_t k = 0; k < width; k++) to[k] = all[x * width + k] + all[y * width + k];
     } else if (top->cubic) {
         put_cubic(to, all, top->side, width, row, col, down, across);
     } else {

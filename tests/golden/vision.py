@@ -277,6 +277,31 @@ family("exaone4_5", {
 del FAMILIES["exaone4_5"]["config"]["vision_config"]["tokens_per_second"]
 
 
+# The 12B, without a tower: a square of patches is one large patch. Its processor exists for torchvision only, and is Gemma 4's but for that.
+UNIFIED = json.loads(json.dumps(FAMILIES["gemma4"]["config"]))
+UNIFIED.update(architectures=["Gemma4UnifiedForConditionalGeneration"], model_type="gemma4_unified")
+UNIFIED["text_config"].update(model_type="gemma4_unified_text")
+for _k in ("hidden_size_per_layer_input", "vocab_size_per_layer_input", "enable_moe_block"):
+    del UNIFIED["text_config"][_k]
+UNIFIED["vision_config"] = {"model_type": "gemma4_unified_vision", "patch_size": 4, "pooling_kernel_size": 3, "mm_embed_dim": 32,
+                            "mm_posemb_size": 80, "output_proj_dims": 32, "rms_norm_eps": 1e-6}
+family("gemma4_unified", UNIFIED, FAMILIES["gemma4"]["processor"], "Gemma4ImageProcessor")
+
+
+def large_patches(spec, pictures):
+    """What the model gets of pictures that were scaled: squares of patches, [y][x][channel], with their column and row."""
+    side = spec["processor"]["patch_size"] * spec["processor"]["pooling_kernel_size"]
+    most = spec["processor"]["max_soft_tokens"]
+    px = torch.zeros(len(pictures), most, 3 * side * side)
+    pos = torch.full((len(pictures), most, 2), -1, dtype=torch.long)
+    for i, image in enumerate(pictures):
+        x = torch.from_numpy(image.astype(np.float32) / 255)
+        h, w = x.shape[0] // side, x.shape[1] // side
+        px[i, : h * w] = x.view(h, side, w, side, 3).permute(0, 2, 1, 3, 4).reshape(h * w, -1)
+        pos[i, : h * w] = torch.tensor([[k % w, k // w] for k in range(h * w)])
+    return {"pixel_values": px, "image_position_ids": pos}
+
+
 def fill(name, model):
     seen = set()
     with torch.no_grad():
@@ -417,6 +442,8 @@ def run_case(name, spec, model, procs, names, rng, files):
             files["pixels.u8"] += t.tobytes()
     other = [images_of(name, spec, run_processor(name, spec, procs[0], [p]))[0] for p in pictures]
     case["tv_max"] = max(int(np.abs(a.astype(int) - b.astype(int)).max()) for x, y in zip(singles, other) for a, b in zip(x, y))
+    if name == "gemma4_unified":
+        out = large_patches(spec, [tiles[0] for tiles in singles])
     model_args = {k: v for k, v in out.items() if k not in ("num_soft_tokens_per_image", "rows", "cols")}
     with torch.no_grad():
         parts, deep = features(model, model_args)

@@ -104,6 +104,15 @@ static const name_row names[] = {
     { "vision_tower.std_bias", "v.std_bias" },
     { "vision_tower.std_scale", "v.std_scale" },
     { "embed_vision.embedding_projection.weight", "mm.input_projection.weight" },
+    { "vision_embedder.patch_dense.weight", "v.patch_embd.weight" },
+    { "vision_embedder.patch_dense.bias", "v.patch_embd.bias" },
+    { "vision_embedder.patch_ln1.weight", "v.patch_norm.1.weight" },
+    { "vision_embedder.patch_ln1.bias", "v.patch_norm.1.bias" },
+    { "vision_embedder.patch_ln2.weight", "v.patch_norm.2.weight" },
+    { "vision_embedder.patch_ln2.bias", "v.patch_norm.2.bias" },
+    { "vision_embedder.pos_norm.weight", "v.patch_norm.3.weight" },
+    { "vision_embedder.pos_norm.bias", "v.patch_norm.3.bias" },
+    { "vision_embedder.pos_embedding", "v.position_embd.weight" },
     { "#input_layernorm", "ln1" },
     { "#post_attention_layernorm", "attn_post_norm" },
     { "#pre_feedforward_layernorm", "ln2" },
@@ -120,12 +129,19 @@ typedef struct family_row {
 } family_row;
 
 static const family_row families[] = {
-    { "gemma3", "gemma3", NULL, false },           { "llava", "mlp", "mm.0", false },
-    { "idefics3", "idefics3", NULL, false },       { "mistral3", "pixtral", "mm.1", true },
-    { "pixtral", "pixtral", "mm.1", true },        { "qwen2_5_vl", "qwen2.5vl_merger", NULL, false },
-    { "qwen2_vl", "qwen2vl_merger", NULL, false }, { "qwen3_vl", "qwen3vl_merger", NULL, false },
-    { "gemma4", "gemma4v", NULL, false },          { "glm4v", "glm4v", NULL, false },
-    { "glm_ocr", "glm4v", NULL, false },           { "paddleocr_vl", "paddleocr", "mm.1", false },
+    { "gemma3", "gemma3", NULL, false },
+    { "llava", "mlp", "mm.0", false },
+    { "idefics3", "idefics3", NULL, false },
+    { "mistral3", "pixtral", "mm.1", true },
+    { "pixtral", "pixtral", "mm.1", true },
+    { "qwen2_5_vl", "qwen2.5vl_merger", NULL, false },
+    { "qwen2_vl", "qwen2vl_merger", NULL, false },
+    { "qwen3_vl", "qwen3vl_merger", NULL, false },
+    { "gemma4", "gemma4v", NULL, false },
+    { "gemma4_unified", "gemma4uv", NULL, false },
+    { "glm4v", "glm4v", NULL, false },
+    { "glm_ocr", "glm4v", NULL, false },
+    { "paddleocr_vl", "paddleocr", "mm.1", false },
     { "exaone4_5", "exaone4_5", NULL, false },
 };
 
@@ -192,6 +208,21 @@ static void add(gguf_writer *w, const char *name, int type, int n_dims, const in
     assert_int_equal(gguf_writer_add(w, name, type, n_dims, dims, data, bytes, &e), 0);
 }
 
+/* Of the 12B of Gemma 4: the channels of a patch apart, and places of columns in front of those of rows. */
+static void turn_large_patches(float *to, const float *x, const model_tensor *t, const char *name, int64_t elems) {
+    int64_t inner = t->dims[0], area = inner / 3, places = elems / inner / 2;
+    bool    colours = strstr(name, "patch_embd.weight") || strstr(name, "patch_norm.1.");
+    for (int64_t i = 0; i < elems; i++) {
+        int64_t at = i % inner, row = i / inner;
+        if (colours)
+            to[row * inner + at % 3 * area + at / 3] = x[i];
+        else if (strstr(name, "position"))
+            to[(row % 2 * places + row / 2) * inner + at] = x[i];
+        else
+            to[i] = x[i];
+    }
+}
+
 /* Of a kernel over two frames, [n][3][2][y][x], each frame's; of one with the channels last, [n][y][x][3]. */
 static void add_patches(gguf_writer *w, const model_tensor *t, const char *name, const float *x, float *to) {
     if (t->n_dims == 5) {
@@ -229,22 +260,28 @@ static void add_tensor(gguf_writer *w, const family_row *f, const model_tensor *
                        const json_value *vc, void **keep) {
     int     heads = number(vc, "num_attention_heads", number(vc, "num_heads", 1)), n_dims = t->n_dims ? t->n_dims : 1;
     bool    split = strncmp(f->name, "qwen2", 5) == 0 && strstr(name, "attn_qkv");
-    bool    kernel = strstr(name, "patch_embd.weight") && t->n_dims != 4;
+    bool    large = strcmp(f->name, "gemma4_unified") == 0;
+    bool    kernel = strstr(name, "patch_embd.weight") && t->n_dims != 4 && !large;
     int64_t elems = 1;
     for (int i = 0; i < t->n_dims; i++) elems *= t->dims[i];
     if (t->n_dims <= 1 || strstr(name, "patch_embd") || strstr(name, "position")) { /* f32, as converters do it */
-        float *x = malloc((size_t)elems * (kernel ? 2 : 1) * sizeof *x);
+        float *x = malloc((size_t)elems * (kernel || large ? 2 : 1) * sizeof *x);
         for (int64_t i = 0; i < elems; i++) {
             x[i] = tensor_bf16_to_f32(((const uint16_t *)(const void *)t->data)[i]);
             if (strstr(name, "soft_emb_norm")) x[i] += 1;
         }
         *keep = x;
+        if (large) turn_large_patches(x + elems, x, t, name, elems);
         if (kernel)
             add_patches(w, t, name, x, x + elems);
         else if (split)
             add_split(w, t, name, TENSOR_F32, (const uint8_t *)x, (size_t)elems * sizeof *x);
         else
-            add(w, name, TENSOR_F32, n_dims, t->n_dims ? t->dims : (int64_t[]){ 1 }, x, (size_t)elems * sizeof *x);
+            add(w, name, TENSOR_F32, n_dims,
+                large && t->n_dims == 3 ? (int64_t[]){ t->dims[0], t->dims[2], 2 }
+                : t->n_dims             ? t->dims
+                                        : (int64_t[]){ 1 },
+                large ? x + elems : x, (size_t)elems * sizeof *x);
         return;
     }
     uint8_t *x = malloc(t->bytes);
@@ -285,14 +322,14 @@ static void set_keys(gguf_writer *w, const family_row *f, const json_value *conf
     assert_int_equal(gguf_writer_set_string(w, "general.architecture", "clip", NULL), 0);
     assert_int_equal(gguf_writer_set_string(w, "clip.projector_type", f->projector, NULL), 0);
     set(w, "block_count", run);
-    set(w, "embedding_length", number(vc, "embed_dim", number(vc, "hidden_size", 0)));
+    set(w, "embedding_length", number(vc, "embed_dim", number(vc, "hidden_size", number(vc, "mm_embed_dim", 0))));
     set(w, "feed_forward_length", number(vc, "intermediate_size", 32)); /* Qwen 2 VL: the language model's width */
     set(w, "attention.head_count", number(vc, "num_attention_heads", number(vc, "num_heads", 0)));
     set(w, "patch_size", number(vc, "patch_size", 0));
     set(w, "image_size", paddle ? 137 : number(vc, "image_size", 4 * number(vc, "patch_size", 0))); /* Qwen 3 VL: 16 */
     set(w, "projection_dim", text_width(config));
     if (eps) (void)json_number(json_get(vc, "layer_norm_eps"), &x);
-    if (strcmp(f->name, "gemma4") == 0) x = 1e-6;
+    if (strncmp(f->name, "gemma4", 6) == 0) x = 1e-6;
     if (paddle) { /* image_size is the root of the largest area there */
         set(w, "image_min_pixels", number(pre, "min_pixels", 0));
         set(w, "image_max_pixels", number(pre, "max_pixels", 0));
@@ -303,6 +340,7 @@ static void set_keys(gguf_writer *w, const family_row *f, const json_value *conf
         set(w, "preproc_image_size", number(json_get(pre, "size"), "longest_edge", 0));
     }
     if (strcmp(f->name, "gemma3") == 0) set(w, "projector.scale_factor", 2); /* 4 x 4 patches, 2 x 2 tokens */
+    if (strcmp(f->name, "gemma4_unified") == 0) set(w, "projector.scale_factor", number(vc, "pooling_kernel_size", 0));
     if (strcmp(f->name, "mistral3") == 0) set(w, "spatial_merge_size", number(config, "spatial_merge_size", 0));
     if (strncmp(f->name, "qwen", 4) == 0 || strcmp(f->name, "exaone4_5") == 0) set_qwen(w, f, vc);
     if (strcmp(f->name, "pixtral") == 0 || strcmp(f->name, "mistral3") == 0) /* the activation is the family's there */
@@ -359,7 +397,7 @@ static void read_picture(pixels *p) {
 
 /* From the same pixels: mmproj files leave some sizes to the family. */
 static void same_rows(const family_row *f, vision *one, vision *two, const pixels *p, int width) {
-    bool    bits = !f->permuted && strcmp(f->name, "gemma4") != 0; /* whose patches are permuted */
+    bool    bits = !f->permuted && strncmp(f->name, "gemma4", 6) != 0; /* whose patches are permuted */
     pixels *tiles;
     float  *a, *b;
     int     n_tiles, n, m;
