@@ -117,13 +117,14 @@ static void forward(nn_tape *t, const nn_net *net) {
 }
 
 #define ACT .act = "silu|swish"
-const nn_arch models_qwen = { NN_FAMILY, .names = NN_NAMES("qwen"), .hf_layers = "model.h.", ACT };
-const nn_arch models_qwen2 = { NN_FAMILY, .names = NN_NAMES("qwen2"), ACT };
-const nn_arch models_qwen3 = { NN_FAMILY, .names = NN_NAMES("qwen3"), ACT };
-const nn_arch models_qwen2vl = {
-    NN_FAMILY, .names = NN_NAMES("qwen2vl", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen25vl"),
-    .gguf_only = true, ACT
-};
+const nn_arch            models_qwen = { NN_FAMILY, .names = NN_NAMES("qwen"), .hf_layers = "model.h.", ACT };
+const nn_arch            models_qwen2 = { NN_FAMILY, .names = NN_NAMES("qwen2"), ACT };
+const nn_arch            models_qwen3 = { NN_FAMILY, .names = NN_NAMES("qwen3", "qwen3_asr", "qwen3_asr_text"),
+                                          .tied = NN_NAMES("qwen3_asr"), ACT };
+const nn_arch            models_qwen2vl = { NN_FAMILY,
+                                            .names = NN_NAMES("qwen2vl", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl",
+                                                              "qwen2_5_vl_text", "qwen25vl", "qwen2_5_omni_text"),
+                                            .gguf_only = true, ACT };
 const nn_arch            models_qwen3vl = { NN_FAMILY, .names = NN_NAMES("qwen3vl", "qwen3_vl", "qwen3_vl_text"),
                                             .gguf_only = true, ACT };
 static const char *const names_paddle[] = { "paddleocr", "paddleocr_vl", "paddleocr_vl_text", NULL };

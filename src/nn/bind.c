@@ -27,6 +27,8 @@ const char *const bind_roots[] = { "model.",
                                    "nomic_bert.",
                                    "encoder.",
                                    "model.text_model.",
+                                   "thinker.model.",
+                                   "thinker.",
                                    NULL };
 
 void bind_fail(nn_binder *b, int code, const char *fmt, ...) {

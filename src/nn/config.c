@@ -641,7 +641,9 @@ static void read_keys(nn_config *c, const nn_key *keys, void *hp, double max) {
 #define DIM(field, type, gguf, hf, dflt)                                                                               \
     { offsetof(nn_dims, field), type, gguf, hf, dflt }
 static const nn_key dim_keys[] = {
-    DIM(n_layer, 'i', "block_count", "num_hidden_layers|n_layer|num_layers|n_layers|num_transformer_layers|depth",
+    DIM(n_layer, 'i', "block_count",
+        "num_hidden_layers|n_layer|num_layers|n_layers|num_transformer_layers|depth|"
+        "encoder_layers",
         NN_REQUIRED),
     DIM(n_embd, 'i', "embedding_length", "hidden_size|n_embd|d_model|dim|model_dim", NN_REQUIRED),
     DIM(context, 'i', "context_length",
@@ -649,7 +651,9 @@ static const nn_key dim_keys[] = {
     { 0 },
 };
 static const nn_key head_keys[] = {
-    DIM(n_head, 'i', "attention.head_count", "num_attention_heads|n_head|n_heads|attention_heads|num_heads",
+    DIM(n_head, 'i', "attention.head_count",
+        "num_attention_heads|n_head|n_heads|attention_heads|num_heads|"
+        "encoder_attention_heads",
         NN_REQUIRED),
     { 0 },
 };
@@ -664,7 +668,7 @@ static const nn_key kv_keys[] = {
 static const nn_key ff_keys[] = {
     DIM(n_ff, 'i', "feed_forward_length",
         "intermediate_size|n_inner|ffn_dim|block_ff_dim|ffn_hidden_size|hidden_dim|d_ff|"
-        "ffn_config.ffn_hidden_size",
+        "ffn_config.ffn_hidden_size|encoder_ffn_dim",
         NN_REQUIRED),
     { 0 },
 };

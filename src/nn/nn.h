@@ -535,16 +535,16 @@ typedef struct nn_tower_top {
 } nn_tower_top;
 /*
  * The same for sounds: a tower takes the frames of a mel spectrogram and halves their number. Its hparams begin with nn_ears_dims
- * and its top with nn_ears_top. An input row is NN_EARS_FRAMES frames around a place, a number (1, or 0 at the first place) and
- * the place's position.
+ * and its top with nn_ears_top. An input row is NN_EARS_FRAMES frames around a place, two numbers (1, or 0 where the frame before
+ * the place, or that behind it, lies outside) and the place's position, where it has one.
  */
-enum { NN_EARS_FRAMES = 5 };
+enum { NN_EARS_FRAMES = 5, NN_EARS_GATES = 2 };
 typedef struct nn_ears_dims {
     nn_dims d;
     int     mels, positions; /* of a frame; of a piece of sound, which has twice as many frames */
 } nn_ears_dims;
 typedef struct nn_ears_top {
-    const nn_vec *positions; /* [positions][n_embd] */
+    const nn_vec *positions; /* [positions][n_embd]; NULL: sines of them, or none */
 } nn_ears_top;
 /* A tower of sounds whose rows see the last places only: its hparams begin with this. */
 typedef struct nn_reach_dims {

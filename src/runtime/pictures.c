@@ -92,8 +92,10 @@ static int open_towers(runtime *r, const vision_options *o, err *e) {
 }
 
 static int open_senses(runtime *r, const char *mmproj, const engine_options *g, err *e) {
-    vision_options o = { .device = g->device, .n_threads = g->n_threads, .cpu = g->cpu };
-    int            rc = open_mmproj(r, mmproj, e);
+    vision_options o = {
+        .device = g->device, .n_threads = g->n_threads, .cpu = g->cpu, .parts = r->model->tape->n_parts
+    };
+    int rc = open_mmproj(r, mmproj, e);
     if (rc == 0) rc = open_towers(r, &o, e);
     if (rc == ERR_UNSUPPORTED && backend_is_auto(g->device)) { /* of a device that nobody named */
         vision_free(r->eyes);
@@ -157,7 +159,7 @@ chat_media pictures_words(const runtime *r, const runtime_request *q) {
                                     : q->n_blobs ? vision_placeholder(r->eyes)
                                                  : "",
                          .sound = !r->ears     ? NULL
-                                  : q->n_blobs ? ears_placeholder(r->ears)
+                                  : q->n_blobs ? ears_said(r->ears)
                                                : "" };
 }
 

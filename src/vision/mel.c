@@ -127,8 +127,8 @@ static void settle(mel *m) {
     for (size_t i = 0; i < n; i++) m->at[i] = ((m->at[i] < top - 8 ? top - 8 : m->at[i]) + 4) / 4;
 }
 
-int mel_make_whisper(mel *out, const sound *s, int bins, int piece_frames, err *e) {
-    int64_t piece = (int64_t)piece_frames * MEL_HOP, n = (s->n + piece - 1) / piece * piece;
+/* Of the sound with silence behind it, n samples together. */
+static int make_whisper(mel *out, const sound *s, int bins, int64_t n, err *e) {
     if (bins < 1 || bins > WHISPER_WINDOW / 2 + 1 || s->n < 1 || n <= WHISPER_WINDOW / 2)
         return refuse(out, bins, s->n, e);
     tables *t = make_tables(WHISPER_WINDOW, WHISPER_WINDOW);
@@ -139,6 +139,15 @@ int mel_make_whisper(mel *out, const sound *s, int bins, int piece_frames, err *
     settle(out);
     free(t);
     return 0;
+}
+
+int mel_make_whisper(mel *out, const sound *s, int bins, int piece_frames, err *e) {
+    int64_t piece = (int64_t)piece_frames * MEL_HOP;
+    return make_whisper(out, s, bins, (s->n + piece - 1) / piece * piece, e);
+}
+
+int mel_make_whisper_bare(mel *out, const sound *s, int bins, int least, err *e) {
+    return make_whisper(out, s, bins, s->n < least ? least : s->n, e);
 }
 
 /* --- Gemma 4 --- */

@@ -25,6 +25,8 @@ typedef struct mel {
 
 /* Frames: a multiple of those of a piece. */
 int mel_make_whisper(mel *out, const sound *s, int bins, int piece_frames, err *e);
+/* Not padded but to `least` samples: whole hops only. */
+int mel_make_whisper_bare(mel *out, const sound *s, int bins, int least, err *e);
 /* Of n samples. There is one frame at least. */
 int  mel_make_gemma4(mel *out, const float *samples, int n, int bins, err *e);
 int  mel_frames_gemma4(int n);

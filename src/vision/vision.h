@@ -35,6 +35,7 @@ typedef struct vision_options {
     int         n_threads;
     unsigned    cpu;
     size_t      cache_bytes; /* of rows that are kept; 0: of 64 pictures, and not more than 256 MiB */
+    int         parts;       /* of the rows that the language model takes; those of sounds have the first. 0: one */
 } vision_options;
 
 /* `model` is the language model's file, mmproj another one with the tower or NULL; both must stay open. width: of the

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes tiny reference models that hear, and what transformers makes of short sounds.
 
-For every family: a config.json and preprocessor_config.json in the style of the published checkpoints, random weights
+Families that are kin to Whisper's are in hearing_kin.py. For every family: a config.json and preprocessor_config.json in the style of the published checkpoints, random weights
 saved as bf16 safetensors, loaded again as float32 and run on the CPU with eager attention. A piece of sound is 0.4 s long for
 Voxtral instead of 30 s.
 
@@ -37,6 +37,7 @@ import numpy as np
 import torch
 
 import generate
+from hearing_kin import KIN
 
 RATE = 16000
 VOCAB, AUDIO, BEGIN, END = 160, 150, 151, 152
@@ -140,6 +141,15 @@ def features(name, model, args):
     return rows[got.attention_mask]
 
 
+def take(name, extractor, model, sounds):
+    """What the tower gets, the rows that come out, and how many of them each sound has."""
+    if name in KIN:
+        args = KIN[name].args(sounds)
+        return args, KIN[name].rows(model, args).float(), KIN[name].counts(sounds)
+    args, one = spectra(name, extractor, sounds)
+    return args, features(name, model, args).float(), [count_rows(name, int(f.shape[0])) for f in one]
+
+
 def count_rows(name, frames):
     return frames // 8 if name == "voxtral" else (frames + 3) // 4
 
@@ -182,10 +192,8 @@ def tokens_of(name, rng, counts):
 
 def run_case(name, model, extractor, names, folders, rng, files):
     sounds = [read_sound(folders, n) for n in names]
-    args, one = spectra(name, extractor, sounds)
     with torch.no_grad():
-        rows = features(name, model, args).float()
-    counts = [count_rows(name, int(f.shape[0])) for f in one]
+        args, rows, counts = take(name, extractor, model, sounds)
     assert sum(counts) == rows.shape[0], (counts, rows.shape)
     ids = tokens_of(name, rng, counts)
     x = torch.tensor([ids])
@@ -229,32 +237,38 @@ def make(name, outdir, folders):
     import transformers
     from transformers import AutoConfig
 
-    config, pre = FAMILIES[name]
+    kin = KIN.get(name)
+    config, pre = (kin.config, kin.pre) if kin else FAMILIES[name]
     os.makedirs(outdir)
     generate.write_config(outdir, config)
     with open(os.path.join(outdir, "preprocessor_config.json"), "w") as f:
         json.dump(pre, f, indent=2)
         f.write("\n")
-    cls = getattr(transformers, config["architectures"][0])
     torch.manual_seed(1)
-    save(name, cls, AutoConfig.from_pretrained(outdir), outdir)
-    model, info = cls.from_pretrained(outdir, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
-    if info.get("missing_keys") or info.get("unexpected_keys"):
-        raise ValueError(f"loading again: {info}")
+    if kin:
+        kin.save(name, outdir, fill)
+        model = kin.load(outdir)
+    else:
+        cls = getattr(transformers, config["architectures"][0])
+        save(name, cls, AutoConfig.from_pretrained(outdir), outdir)
+        model, info = cls.from_pretrained(outdir, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+        if info.get("missing_keys") or info.get("unexpected_keys"):
+            raise ValueError(f"loading again: {info}")
     model.eval()
     if name == "gemma4":  # it reads the mask of eager attention (0 where a row sees) as if it were one of booleans
         model.model.audio_tower.config._attn_implementation = "sdpa"
     files = {k: bytearray() for k in ("mel.f32", "rows.f32", "logits.f32")}
     rng = random.Random(name)
     doc = {"family": name, "vocab": VOCAB, "audio_token": AUDIO, "last": LAST, "versions": generate.versions(), "spectra": [], "cases": []}
-    for bins, names in ((BINS, "abcde"), (128, "ae")):
+    for bins, names in ((BINS, "ae"),) if kin else ((BINS, "abcde"), (128, "ae")):
         for n in names:
-            (f,) = spectra(name, extractor_of(pre, bins), [read_sound(folders, n)])[1]
+            x = read_sound(folders, n)
+            f = kin.spectrum(x, bins) if kin else spectra(name, extractor_of(pre, bins), [x])[1][0]
             doc["spectra"].append({"sound": n, "bins": bins, "frames": int(f.shape[0]), "at": len(files["mel.f32"]) // 4, "std": float(f.std())})
             files["mel.f32"] += f.float().contiguous().numpy().astype("<f4").tobytes()
     for names in CASES:
         try:
-            doc["cases"].append(run_case(name, model, extractor_of(pre, BINS), names, folders, rng, files))
+            doc["cases"].append(run_case(name, model, None if kin else extractor_of(pre, BINS), names, folders, rng, files))
         except Exception:
             print("   case", names)
             traceback.print_exc()
@@ -268,7 +282,7 @@ def make(name, outdir, folders):
 
 
 def main():
-    given, out, wanted = sys.argv[1], sys.argv[2], sys.argv[3:] or list(FAMILIES)
+    given, out, wanted = sys.argv[1], sys.argv[2], sys.argv[3:] or list(FAMILIES) + list(KIN)
     root = tempfile.mkdtemp()
     write_sounds(os.path.join(root, "sounds"))
     for name in wanted:

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""More families for hearing.py: models whose encoders are kin to Whisper's.
+
+A piece of sound is 0.4 s long instead of 30. Sounds of several pieces are cut as Audio Flamingo 3's processor does it, each piece with
+a spectrum of its own; Qwen 2 Audio's would drop all but the first. A sound that gives no row at all is lengthened with silence until
+it gives one.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+
+import torch
+
+import generate
+
+RATE, BINS, PIECE = 16000, 16, 20
+VOCAB, AUDIO = 160, 150
+
+TEXT = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
+        "vocab_size": VOCAB, "max_position_embeddings": 512, "hidden_act": "silu", "rms_norm_eps": 1e-6, "tie_word_embeddings": False}
+QWEN2 = dict(TEXT, model_type="qwen2", rope_theta=1000000.0, use_sliding_window=False)
+WHISPER = {"activation_function": "gelu", "d_model": 32, "encoder_attention_heads": 4, "encoder_ffn_dim": 64, "encoder_layers": 2,
+           "num_mel_bins": BINS, "max_source_positions": PIECE, "scale_embedding": False}
+
+
+def front(processor, **more):
+    return dict({"feature_extractor_type": "WhisperFeatureExtractor", "processor_class": processor, "feature_size": BINS,
+                 "sampling_rate": RATE, "n_fft": 400, "hop_length": 160, "chunk_length": 30, "padding_value": 0.0, "dither": 0.0,
+                 "return_attention_mask": True}, **more)
+
+
+class Kin:
+    """A family whose files transformers writes as they are published; `least`: samples that give a row."""
+
+    mask, least, ours, bins = "input_features_mask", 321, PIECE * 320, BINS
+
+    def __init__(self, config, pre, **more):
+        self.config, self.pre = config, pre
+        self.__dict__.update(more)
+
+    def extractor(self, bins):
+        import transformers
+
+        fields = {k: v for k, v in self.pre.items() if k not in ("feature_extractor_type", "processor_class")}
+        x = getattr(transformers, self.pre["feature_extractor_type"])(**dict(fields, feature_size=bins))
+        x.n_samples, x.nb_max_frames = self.ours, self.ours // 160
+        return x
+
+    def features(self, x, bins=BINS):
+        """Features and masks, a row for each piece."""
+        if len(x) < self.least:
+            x = list(x) + [0.0] * (self.least - len(x))
+            x = torch.tensor(x, dtype=torch.float32).numpy()
+        pieces = [x[i : i + self.ours] for i in range(0, len(x), self.ours)]
+        f = self.extractor(bins)(pieces, sampling_rate=RATE, padding="max_length", return_attention_mask=True, return_tensors="pt")
+        return f["input_features"], f["attention_mask"]
+
+    def spectrum(self, x, bins):
+        return self.features(x, bins)[0][0].T.contiguous()
+
+    def args(self, sounds):
+        parts = [self.features(x) for x in sounds]
+        return {"input_features": torch.cat([p[0] for p in parts]), self.mask: torch.cat([p[1] for p in parts])}
+
+    def counts(self, sounds):
+        return [sum(self.rows_of(int(m.sum())) for m in self.features(x)[1]) for x in sounds]
+
+    def rows_of(self, frames):
+        return (frames + 1) // 2 // 2
+
+    def rows(self, model, args):
+        got = model.get_audio_features(**args)
+        return getattr(got, "pooler_output", got)
+
+    def owner(self, outdir):
+        import transformers
+        from transformers import AutoConfig
+
+        return getattr(transformers, self.config["architectures"][0]), AutoConfig.from_pretrained(outdir)
+
+    def rename(self, key):
+        return key.replace("language_model.model.model.", "language_model.model.")  # see hearing.save
+
+    def load(self, outdir):
+        cls, _ = self.owner(outdir)
+        model, info = cls.from_pretrained(outdir, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+        if info.get("missing_keys") or info.get("unexpected_keys"):
+            raise ValueError(f"loading again: {info}")
+        return model
+
+    def save(self, name, outdir, fill):
+        cls, config = self.owner(outdir)
+        model = cls._from_config(config, dtype=torch.float32, attn_implementation="eager")
+        fill(name, model)
+        model.to(torch.bfloat16)
+        tmp = tempfile.mkdtemp()
+        try:
+            model.save_pretrained(tmp)
+            tensors = generate.st_read(os.path.join(tmp, "model.safetensors"))
+        finally:
+            shutil.rmtree(tmp)
+        tensors = {self.rename(k): v for k, v in tensors.items() if self.rename(k)}
+        generate.st_write(os.path.join(outdir, "model.safetensors"), tensors, {"format": "pt"})
+        print("  ", name, "tensors:", " ".join(f"{k}{list(v.shape)}" for k, v in sorted(tensors.items()) if ".1." not in k))
+
+
+class Qwen2Audio(Kin):
+    mask = "feature_attention_mask"
+
+    def rows(self, model, args):
+        """What its projector says, without the rows of silence."""
+        said = []
+        hook = model.model.multi_modal_projector.register_forward_hook(lambda _m, _i, out: said.append(out))
+        counts = [self.rows_of(int(m.sum())) for m in args[self.mask]]
+        x = torch.tensor([[2, 3] + [AUDIO] * sum(counts) + [4]])
+        model(**args, input_ids=x, attention_mask=torch.ones_like(x))
+        hook.remove()
+        return torch.cat([r[:n] for r, n in zip(said[0], counts)])
+
+
+class GlmAsr(Kin):
+    least = 961
+
+    def rows_of(self, frames):
+        return (frames + 1) // 2 // 4
+
+
+class Thinker(Kin):
+    """The part of a model that speaks, too, which listens and reads."""
+
+    mask = "feature_attention_mask"
+
+    def owner(self, outdir):
+        import transformers
+
+        with open(os.path.join(outdir, "config.json")) as f:
+            inner = json.load(f)["thinker_config"]
+        stem = self.stem
+        return (getattr(transformers, stem + "ThinkerForConditionalGeneration"),
+                getattr(__import__(self.module, fromlist=["x"]), stem + "ThinkerConfig")(**inner))
+
+    def rename(self, key):
+        return None if key.startswith("visual.") else "thinker." + key
+
+    def load(self, outdir):
+        cls, config = self.owner(outdir)
+        tmp = tempfile.mkdtemp()
+        try:
+            config.save_pretrained(tmp)
+            inner = {k[len("thinker."):]: v for k, v in generate.st_read(os.path.join(outdir, "model.safetensors")).items()}
+            generate.st_write(os.path.join(tmp, "model.safetensors"), inner, {"format": "pt"})
+            model, info = cls.from_pretrained(tmp, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager",
+                                               output_loading_info=True)
+        finally:
+            shutil.rmtree(tmp)
+        if info.get("unexpected_keys") or any(not k.startswith("visual.") for k in info.get("missing_keys", [])):
+            raise ValueError(f"loading again: {info}")
+        return model
+
+
+class Qwen25Omni(Thinker):
+    stem, module, ours = "Qwen2_5Omni", "transformers.models.qwen2_5_omni.configuration_qwen2_5_omni", 2 * RATE
+
+    def spectrum(self, x, bins):
+        f, m = self.features(x, bins)
+        return f[0][:, m[0].bool()].T.contiguous()
+
+    def rows(self, model, args):
+        return model.get_audio_features(**args).last_hidden_state
+
+
+class Single(Kin):
+    """Qwen 3: one sound at a time, which is not padded; chunks of a second make 13 rows."""
+
+    least, chunk = 320, 100
+
+    def features(self, x, bins=BINS):
+        if len(x) < self.least:
+            x = torch.nn.functional.pad(torch.tensor(x), (0, self.least - len(x))).numpy()
+        f = self.extractor(bins)(x, sampling_rate=RATE, padding=True, truncation=False, return_attention_mask=True, return_tensors="pt")
+        return f["input_features"], f["attention_mask"]
+
+    def spectrum(self, x, bins):
+        f, m = self.features(x, bins)
+        return f[0][:, m[0].bool()].T.contiguous()
+
+    def args(self, sounds):
+        parts = [self.features(x) for x in sounds]
+        most = max(p[0].shape[2] for p in parts)
+        wide = [[torch.nn.functional.pad(t, (0, most - t.shape[-1])) for t in p] for p in parts]
+        return {"input_features": torch.cat([p[0] for p in wide]), self.mask: torch.cat([p[1] for p in wide])}
+
+    def rows_of(self, frames):
+        n = frames % self.chunk
+        for _ in range(3):
+            n = (n + 1) // 2
+        return n + frames // self.chunk * 13
+
+
+class Qwen3Omni(Single, Thinker):
+    stem, module, mask = "Qwen3OmniMoe", "transformers.models.qwen3_omni_moe.configuration_qwen3_omni_moe", "feature_attention_mask"
+
+    def load(self, outdir):
+        """Each sound by itself: how the last chunk is padded must not depend on the others."""
+        model = super().load(outdir)
+        inner = model.get_audio_features
+
+        def each(input_features, feature_attention_mask, _lengths=None, **more):
+            got = [inner(f, m, None, **more) for f, m in zip(input_features.split(1), feature_attention_mask.split(1))]
+            got[0].last_hidden_state = torch.cat([g.last_hidden_state for g in got])
+            return got[0]
+
+        model.get_audio_features = each
+        return model
+
+    def rows(self, model, args):
+        return model.get_audio_features(**args).last_hidden_state
+
+
+QWEN3_EARS = {"activation_function": "gelu", "d_model": 32, "encoder_ffn_dim": 64, "encoder_layers": 2, "num_mel_bins": BINS,
+              "scale_embedding": False, "n_window": 50, "n_window_infer": 100, "downsample_hidden_size": 8, "output_dim": 32}
+
+KIN = {
+    "qwen2_audio": Qwen2Audio({
+        "architectures": ["Qwen2AudioForConditionalGeneration"], "model_type": "qwen2_audio", "audio_token_index": AUDIO,
+        "audio_config": dict(WHISPER, model_type="qwen2_audio_encoder", encoder_layerdrop=0.0), "text_config": QWEN2, "vocab_size": VOCAB,
+    }, front("Qwen2AudioProcessor")),
+    "audioflamingo3": Kin({
+        "architectures": ["AudioFlamingo3ForConditionalGeneration"], "model_type": "audioflamingo3", "audio_token_id": AUDIO,
+        "audio_config": {"model_type": "audioflamingo3_encoder", "activation_function": "gelu", "hidden_size": 32, "intermediate_size": 64,
+                         "num_hidden_layers": 2, "num_attention_heads": 4, "num_mel_bins": BINS, "max_source_positions": PIECE,
+                         "scale_embedding": False, "layerdrop": 0.0},
+        "text_config": QWEN2, "projector_bias": True, "projector_hidden_act": "gelu",
+    }, front("AudioFlamingo3Processor")),
+    "glmasr": GlmAsr({
+        "architectures": ["GlmAsrForConditionalGeneration"], "model_type": "glmasr", "audio_token_id": AUDIO, "projector_hidden_act": "gelu",
+        "audio_config": {"model_type": "glmasr_encoder", "hidden_act": "gelu", "hidden_size": 32, "intermediate_size": 128, "head_dim": 16,
+                         "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "num_mel_bins": BINS,
+                         "max_position_embeddings": PIECE, "partial_rotary_factor": 0.5,
+                         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}},
+        "text_config": dict(TEXT, model_type="llama", rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, head_dim=16),
+        "tie_word_embeddings": False,
+    }, front("GlmAsrProcessor")),
+    "qwen2_5_omni": Qwen25Omni({
+        "architectures": ["Qwen2_5OmniModel"], "model_type": "qwen2_5_omni", "enable_audio_output": False,
+        "thinker_config": {
+            "architectures": ["Qwen2OmniNaViTThinkerForConditionalGeneration"], "model_type": "qwen2_5_omni_thinker",
+            "audio_token_index": AUDIO, "image_token_index": 154, "video_token_index": 155, "audio_start_token_id": 151,
+            "audio_end_token_id": 152, "vision_start_token_id": 156, "vision_end_token_id": 157, "vision_token_id": 158,
+            "position_id_per_seconds": 25, "seconds_per_chunk": 2, "user_token_id": 9,
+            "audio_config": dict(WHISPER, model_type="qwen2_5_omni_audio_encoder", n_window=6, output_dim=32),
+            "vision_config": {"model_type": "qwen2_5_omni_vision_encoder", "depth": 1, "hidden_size": 16, "intermediate_size": 16,
+                              "num_heads": 1, "out_hidden_size": 32, "fullatt_block_indexes": [0]},
+            "text_config": dict(TEXT, model_type="qwen2_5_omni_text", max_window_layers=2, use_sliding_window=False, sliding_window=64,
+                                rope_theta=1000000.0,
+                                rope_scaling={"mrope_section": [2, 3, 3], "rope_type": "default", "type": "default"}),
+        },
+    }, front("Qwen2_5OmniProcessor", chunk_length=300)),
+    "qwen3_asr": Single({
+        "architectures": ["Qwen3ASRForConditionalGeneration"], "model_type": "qwen3_asr", "audio_token_id": AUDIO, "timestamp_token_id": 149,
+        "audio_config": dict(QWEN3_EARS, model_type="qwen3_asr_encoder", n_window_infer=200, num_attention_heads=4, max_position_embeddings=13),
+        "text_config": dict(TEXT, model_type="qwen3", head_dim=16, rope_theta=1000000.0), "tie_word_embeddings": True,
+    }, front("Qwen3ASRProcessor", feature_extractor_type="Qwen3ASRFeatureExtractor", n_window=50, min_length=8000), least=8000),
+    "qwen3_omni_moe": Qwen3Omni({
+        "architectures": ["Qwen3OmniMoeForConditionalGeneration"], "model_type": "qwen3_omni_moe", "enable_audio_output": False,
+        "thinker_config": {
+            "model_type": "qwen3_omni_moe_thinker", "audio_token_id": AUDIO, "image_token_id": 154, "video_token_id": 155,
+            "audio_start_token_id": 151, "audio_end_token_id": 152, "vision_start_token_id": 156, "vision_end_token_id": 157,
+            "position_id_per_seconds": 13, "user_token_id": 9,
+            "audio_config": dict(QWEN3_EARS, model_type="qwen3_omni_moe_audio_encoder", encoder_attention_heads=4,
+                                 max_source_positions=1500, conv_chunksize=500),
+            "vision_config": {"model_type": "qwen3_omni_moe_vision_encoder", "depth": 1, "hidden_size": 16, "intermediate_size": 16,
+                              "num_heads": 1, "out_hidden_size": 32, "deepstack_visual_indexes": [0]},
+            "text_config": dict(TEXT, model_type="qwen3_omni_moe_text", head_dim=16, num_experts=4, num_experts_per_tok=2,
+                                moe_intermediate_size=32, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[],
+                                rope_theta=1000000.0, rope_scaling={"mrope_interleaved": True, "interleaved": True,
+                                                                    "mrope_section": [4, 2, 2], "rope_type": "default", "type": "default"}),
+        },
+    }, front("Qwen3OmniMoeProcessor")),
+}
