@@ -216,21 +216,22 @@ static void bind_mergers(nn_binder *b, void *out, const void *p) {
     const hparams *h = p;
     merger        *w = out;
     const int64_t  n = h->t.d.n_embd, wide = n * h->merge * h->merge;
-    const bool     old = h->first || h->second;
-    bind_norm(b, &w[0].norm, "v.post_ln|v.merger.ln_q|v.merger.norm", old ? "model.merger.ln_q" : "model.merger.norm",
-              n, h);
+    bind_norm(b, &w[0].norm, "v.post_ln|v.merger.ln_q|v.merger.norm", "model.merger.ln_q|model.merger.norm", n, h);
     nn_bind_linear(b, &w[0].first, "mm.0|v.merger.mlp.0|v.merger.linear_fc1",
-                   old ? "model.merger.mlp.0" : "model.merger.linear_fc1", wide, wide, 0);
+                   "model.merger.mlp.0|model.merger.linear_fc1", wide, wide, 0);
     nn_bind_linear(b, &w[0].second, "mm.2|v.merger.mlp.2|v.merger.linear_fc2",
-                   old ? "model.merger.mlp.2" : "model.merger.linear_fc2", wide, h->n_out, 0);
+                   "model.merger.mlp.2|model.merger.linear_fc2", wide, h->n_out, 0);
     for (int k = 0; k < h->n_taps; k++) { /* GGUF numbers them by their layers, Ollama from zero */
-        static const char *const ends[][2] = { { "norm", "norm" }, { "fc1", "linear_fc1" }, { "fc2", "linear_fc2" } };
+        static const char *const ends[][3] = { { "norm", "norm", "ln_q" },
+                                               { "fc1", "linear_fc1", "mlp.0" },
+                                               { "fc2", "linear_fc2", "mlp.2" } };
         merger                  *m = w + 1 + k;
-        char                     gguf[3][96], hf[3][64];
+        char                     gguf[3][96], hf[3][96];
         for (int i = 0; i < 3; i++) {
             snprintf(gguf[i], sizeof gguf[i], "v.deepstack.%d.%s|v.deepstack_merger.%d.%s", h->taps[k], ends[i][0], k,
                      ends[i][1]);
-            snprintf(hf[i], sizeof hf[i], "model.deepstack_merger_list.%d.%s", k, ends[i][1]);
+            snprintf(hf[i], sizeof hf[i], "model.deepstack_merger_list.%d.%s|model.merger_list.%d.%s", k, ends[i][1], k,
+                     ends[i][2]);
         }
         nn_bind_norm(b, &m->norm, gguf[0], hf[0], wide, 0);
         nn_bind_linear(b, &m->first, gguf[1], hf[1], wide, wide, 0);
@@ -252,7 +253,8 @@ static void merge(nn_tape *t, const nn_net *net) {
     nn_vectors(t, nn_outputs(t, parts > 1 ? nn_join(t, out, parts) : out[0]));
 }
 
-static const char *const roots[] = { "model.visual.", "visual.", "vision_tower.", "model.vision_tower.", NULL };
+static const char *const roots[] = { "model.visual.",       "visual.",         "vision_tower.",
+                                     "model.vision_tower.", "thinker.visual.", NULL };
 
 #define TOWER(name, text, setup_fn, without)                                                                           \
     const nn_arch models_##name##_tower = { .names = NN_NAMES(text),                                                   \

@@ -101,7 +101,9 @@ nn_buf nn_tower_input_normed(nn_tape *t, const nn_tower_dims *d, nn_linear patch
 }
 
 int nn_deep_read(nn_config *c, int n_layer) {
-    int listed = nn_config_count(c, "vision.deepstack_visual_indexes", "vision_config.deepstack_visual_indexes");
+    int listed =
+        nn_config_count(c, "vision.deepstack_visual_indexes",
+                        "vision_config.deepstack_visual_indexes|thinker_config.vision_config.deepstack_visual_indexes");
     int n = (int)nn_config_int(c, "n_deepstack_layers", NULL, listed);
     if (n < 0 || n > n_layer || n > NN_MAX_PARTS)
         nn_config_fail(c, "%d of %d layers get more of a picture", n, n_layer);

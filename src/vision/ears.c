@@ -18,7 +18,7 @@ bool ears_known(const model_file *model, const model_file *mmproj) { return ears
 /* What a stage is built from. GGUF leaves the number of positions to their table. */
 static nn_part stage_part(const ears_family *f, const ears_rules *r, int no, const model_file *model,
                           const model_file *mmproj, nn_config_set usual[1]) {
-    const json_value *outer = mmproj ? NULL : ears_outer(model);
+    const json_value *outer = mmproj ? NULL : source_outer(model);
     usual[0] = (nn_config_set){ "position_count", r->table, true };
     return (nn_part){ .arch = f->arch[no],
                       .config = json_get(outer, "audio_config"),

@@ -8,6 +8,7 @@
 #ifndef VISION_INTERNAL_H
 #define VISION_INTERNAL_H
 
+#include "base/json.h"
 #include "nn/backend.h"
 #include "vision/vision.h"
 
@@ -88,6 +89,9 @@ struct vision {
 /* rules.c. *known is false where the file describes no tower that we know. */
 bool rules_inside(const model_file *model, char prefix[64]); /* a GGUF file with the tower inside: its keys begin so */
 int  rules_read(vision_rules *r, const model_file *model, const model_file *mmproj, bool *known, err *e);
+
+/* source.c. config.json around a tower's part of it: that of the part that sees, listens and reads, in models that speak, too. */
+const json_value *source_outer(const model_file *model);
 
 /* cut.c */
 int  plan_make(vision_plan *p, const vision_rules *r, const pixels *picture, err *e); /* its size and detail */

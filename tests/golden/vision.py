@@ -302,6 +302,73 @@ def large_patches(spec, pictures):
     return {"pixel_values": px, "image_position_ids": pos}
 
 
+# Models that speak, too: the part that sees is the thinker's; what hears is left out.
+OMNI_EARS = {"activation_function": "gelu", "d_model": 32, "encoder_attention_heads": 4, "encoder_ffn_dim": 64, "encoder_layers": 1,
+             "num_mel_bins": 16, "max_source_positions": 16, "scale_embedding": False, "n_window": 6, "output_dim": 32}
+family("qwen2_5_omni", {
+    "architectures": ["Qwen2_5OmniModel"], "model_type": "qwen2_5_omni", "enable_audio_output": False,
+    "thinker_config": {
+        "architectures": ["Qwen2OmniNaViTThinkerForConditionalGeneration"], "model_type": "qwen2_5_omni_thinker",
+        "audio_token_index": 153, "image_token_index": IMAGE, "video_token_index": 154, "audio_start_token_id": 155,
+        "audio_end_token_id": 156, "vision_start_token_id": 151, "vision_end_token_id": 152, "vision_token_id": 157,
+        "position_id_per_seconds": 25, "seconds_per_chunk": 2, "user_token_id": 9, "audio_config": dict(
+            OMNI_EARS, model_type="qwen2_5_omni_audio_encoder"),
+        "vision_config": dict(FAMILIES["qwen2_5_vl"]["config"]["vision_config"], model_type="qwen2_5_omni_vision_encoder",
+                              depth=2),
+        "text_config": dict(TEXT, model_type="qwen2_5_omni_text", rms_norm_eps=1e-6, hidden_act="silu", rope_theta=1000000.0,
+                            use_sliding_window=False, rope_scaling={"mrope_section": [2, 3, 3], "rope_type": "default",
+                                                                    "type": "default"}),
+    },
+}, FAMILIES["qwen2_5_vl"]["processor"], "Qwen2VLImageProcessor", thinker="Qwen2_5Omni")
+
+family("qwen3_omni_moe", {
+    "architectures": ["Qwen3OmniMoeForConditionalGeneration"], "model_type": "qwen3_omni_moe", "enable_audio_output": False,
+    "thinker_config": {
+        "model_type": "qwen3_omni_moe_thinker", "audio_token_id": 153, "image_token_id": IMAGE, "video_token_id": 154,
+        "audio_start_token_id": 155, "audio_end_token_id": 156, "vision_start_token_id": 151, "vision_end_token_id": 152,
+        "position_id_per_seconds": 13, "user_token_id": 9,
+        "audio_config": dict(OMNI_EARS, model_type="qwen3_omni_moe_audio_encoder", n_window=50, n_window_infer=100,
+                             downsample_hidden_size=8),
+        "vision_config": dict(FAMILIES["qwen3_vl"]["config"]["vision_config"], model_type="qwen3_omni_moe_vision_encoder",
+                              depth=2, deepstack_visual_indexes=[0], hidden_size=16),
+        "text_config": dict(TEXT, model_type="qwen3_omni_moe_text", rms_norm_eps=1e-6, hidden_act="silu", num_experts=4,
+                            num_experts_per_tok=2, moe_intermediate_size=24, norm_topk_prob=True, decoder_sparse_step=1,
+                            mlp_only_layers=[], rope_theta=1000000.0,
+                            rope_scaling={"mrope_interleaved": True, "interleaved": True, "mrope_section": [4, 2, 2],
+                                          "rope_type": "default", "type": "default"}),
+    },
+}, FAMILIES["qwen3_vl"]["processor"], "Qwen2VLImageProcessor", thinker="Qwen3OmniMoe")
+
+
+def owner_of(spec, outdir):
+    """The class that sees, and its part of config.json."""
+    import transformers
+    from transformers import AutoConfig
+
+    if "thinker" not in spec:
+        return getattr(transformers, spec["config"]["architectures"][0]), AutoConfig.from_pretrained(outdir)
+    cls = getattr(transformers, spec["thinker"] + "ThinkerForConditionalGeneration")
+    return cls, cls.config_class(**json.loads(json.dumps(spec["config"]["thinker_config"])))
+
+
+def load_again(spec, cls, config, outdir):
+    """As published files name it, thinker's tensors have its name in front."""
+    more = dict(dtype=torch.float32, attn_implementation="eager", output_loading_info=True, experts_implementation="eager")
+    if "thinker" not in spec:
+        model, info = cls.from_pretrained(outdir, **more)
+    else:
+        tmp = tempfile.mkdtemp()
+        config.save_pretrained(tmp)
+        inner = {k[len("thinker."):]: v for k, v in generate.st_read(os.path.join(outdir, "model.safetensors")).items()}
+        generate.st_write(os.path.join(tmp, "model.safetensors"), inner, {"format": "pt"})
+        model, info = cls.from_pretrained(tmp, **more)
+        shutil.rmtree(tmp)
+        info["missing_keys"] = [k for k in info["missing_keys"] if not k.startswith("audio_tower.")]
+    if info.get("missing_keys") or info.get("unexpected_keys"):
+        raise ValueError(f"loading again: {info}")
+    return model
+
+
 def fill(name, model):
     seen = set()
     with torch.no_grad():
@@ -413,7 +480,8 @@ def tokens_of(name, spec, rng, rows_per_picture, grids):
 
 def features(model, out):
     f = getattr(model, "get_image_features", None) or model.model.get_image_features
-    accepted = inspect.signature(model.model.get_image_features).parameters
+    whole = model.model if hasattr(model.model, "get_image_features") else model
+    accepted = inspect.signature(whole.get_image_features).parameters
     args = {k: v for k, v in out.items() if k in accepted}
     if "vision_feature_layer" in accepted:
         args["vision_feature_layer"] = model.config.vision_feature_layer
@@ -473,7 +541,9 @@ def run_case(name, spec, model, procs, names, rng, files):
             args[key] = types
     with torch.no_grad():
         logits = model(**args).logits[0].float()
-        if "mm_token_type_ids" in accepted and hasattr(model.model, "get_rope_index"):
+        if "thinker" in spec:
+            case["axes"] = model.get_rope_index(x, out["image_grid_thw"], None, torch.ones_like(x))[0][:, 0].long().tolist()
+        elif "mm_token_type_ids" in accepted and hasattr(model.model, "get_rope_index"):
             try:
                 pos, _ = model.model.get_rope_index(x, mm_token_type_ids=types, image_grid_thw=out["image_grid_thw"])
                 case["axes"] = pos[:, 0].tolist()
@@ -488,17 +558,13 @@ def run_case(name, spec, model, procs, names, rng, files):
 
 
 def make(name, spec, outdir):
-    import transformers
-    from transformers import AutoConfig
-
     os.makedirs(outdir)
     generate.write_config(outdir, spec["config"])
     with open(os.path.join(outdir, "preprocessor_config.json"), "w") as f:
         json.dump(spec["processor"], f, indent=2)
         f.write("\n")
-    config = AutoConfig.from_pretrained(outdir)
+    cls, config = owner_of(spec, outdir)
     torch.manual_seed(1)
-    cls = getattr(transformers, spec["config"]["architectures"][0])
     for c in (config, getattr(config, "text_config", config)):
         c._experts_implementation = "eager"
     model = cls._from_config(config, dtype=torch.float32, attn_implementation="eager")
@@ -510,13 +576,12 @@ def make(name, spec, outdir):
         tensors = generate.st_read(os.path.join(tmp, "model.safetensors"))
     finally:
         shutil.rmtree(tmp)
+    if "thinker" in spec:
+        tensors = {"thinker." + k: v for k, v in tensors.items() if not k.startswith("audio_tower.")}
     generate.st_write(os.path.join(outdir, "model.safetensors"), tensors, {"format": "pt"})
     print("  ", name, "tensors:", " ".join(sorted(k for k in tensors if ".1." not in k and ".2." not in k)))
     del model
-    model, info = cls.from_pretrained(outdir, dtype=torch.float32, attn_implementation="eager", output_loading_info=True,
-                                      experts_implementation="eager")
-    if info.get("missing_keys") or info.get("unexpected_keys"):
-        raise ValueError(f"loading again: {info}")
+    model = load_again(spec, cls, config, outdir)
     model.eval()
     procs = [processor_of(spec, outdir, False), processor_of(spec, outdir, True)]
     files = {k: bytearray() for k in ("pixels.u8", "rows.f32", "logits.f32")}

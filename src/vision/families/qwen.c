@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Qwen 2 VL, 2.5 VL, 3 VL and 3.5: pictures of any size between two numbers of pixels; positions have three axes. EXAONE 4.5
+ * Qwen 2 VL, 2.5 VL, 3 VL and 3.5, and the eyes of 2.5 and 3 Omni: pictures of any size between two numbers of pixels; positions have three axes. EXAONE 4.5
  * sees as Qwen 2.5 VL does, and its positions have one axis. The template
  * prints what stands around the rows.
  */
@@ -75,6 +75,8 @@ const vision_family vision_qwen2 = { QWEN, .kin = kin_2, .tower = &models_qwen2_
 
 static const vision_kin kin_2_5[] = {
     { "qwen2_5_vl", "qwen2.5vl_merger", "qwen25vl", NULL, PIXELS_BICUBIC, &vision_colours_clip },
+    { "qwen2_5_omni", "qwen2.5o", NULL, NULL, PIXELS_BICUBIC, &vision_colours_clip },
+    { "qwen2_5_omni_thinker", NULL, NULL, NULL, PIXELS_BICUBIC, &vision_colours_clip },
     { 0 },
 };
 const vision_family vision_qwen2_5 = { QWEN, .kin = kin_2_5, .tower = &models_qwen2_5_vl_tower,
@@ -83,6 +85,8 @@ const vision_family vision_qwen2_5 = { QWEN, .kin = kin_2_5, .tower = &models_qw
 static const vision_kin kin_3[] = {
     { "qwen3_vl", "qwen3vl_merger", "qwen3vl", NULL, PIXELS_BICUBIC, &vision_colours_half },
     { "qwen3_vl_moe", "qwen3vl_merger", "qwen3vlmoe", NULL, PIXELS_BICUBIC, &vision_colours_half },
+    { "qwen3_omni_moe", NULL, NULL, NULL, PIXELS_BICUBIC, &vision_colours_half },
+    { "qwen3_omni_moe_thinker", NULL, NULL, NULL, PIXELS_BICUBIC, &vision_colours_half },
     { "qwen3_5", "qwen3vl_merger", "qwen35", NULL, PIXELS_BICUBIC, &vision_colours_half },
     { "qwen3_5_moe", "qwen3vl_merger", "qwen35moe", NULL, PIXELS_BICUBIC, &vision_colours_half },
     { 0 },
