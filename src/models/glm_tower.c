@@ -58,12 +58,11 @@ static void setup(nn_config *c, void *p) {
 static void bind_top(nn_binder *b, void *out, const void *p) {
     const hparams *h = p;
     top           *t = out;
-    const int      side = h->t.image / h->t.patch;
-    const int64_t  n = h->t.d.n_embd;
+    const int64_t  n = h->t.d.n_embd, side = h->t.image / h->t.patch;
     nn_bind_frames(b, &t->patch, "v.patch_embd", "model.patch_embed.proj", 3, 2, h->t.patch * h->t.patch, n);
-    nn_bind_grid(b, &t->t.positions, "v.position_embd", "model.embeddings.position_embedding", (int64_t)side * side, n,
+    nn_bind_grid(b, &t->t.positions, "v.position_embd", "model.embeddings.position_embedding", side * side, n,
                  NN_OPTIONAL);
-    t->t.side = t->t.positions ? side : 0;
+    t->t.side = t->t.positions ? (int)side : 0;
     t->t.cubic = true;
     nn_bind_vec(b, &t->embd_norm, "v.norm_embd", "model.post_conv_layernorm", n, t->t.positions ? 0 : NN_OPTIONAL);
     nn_bind_vec(b, &t->norm, "v.post_ln", "model.post_layernorm", n, 0);
