@@ -128,7 +128,8 @@
     X(deepseek32)                                                                                                      \
     X(glm_dsa)                                                                                                         \
     X(glm4v)                                                                                                           \
-    X(paddleocr)
+    X(paddleocr)                                                                                                       \
+    X(ernie_vl)
 
 #define DECLARE(name) extern const nn_arch models_##name;
 MODELS(DECLARE)

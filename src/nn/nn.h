@@ -204,7 +204,7 @@ const float *nn_alibi_slopes(nn_config *c, int n_head, double bias);
 /*
  * Names. In bind_layer they are relative to the layer ("attn_q" is blk.3.attn_q.weight, "self_attn.q_proj" is
  * model.layers.3.self_attn.q_proj.weight), in bind_top absolute. A name is tried as it stands, then with ".weight". '|'
- * separates alternatives. '*' stands for the expert's number. Behind a name may follow
+ * separates alternatives. '*' stands for the expert's number, '*+64' for one that is 64 higher. Behind a name may follow
  *     ^      the file stores inputs by outputs: transpose
  *     #a/n   the a-th of n equal parts of the rows          (fused gate_up: "gate_up_proj#0/2")
  *     #a%n   every n-th row, from the a-th                  (interleaved gate_up)
@@ -262,7 +262,9 @@ void nn_bind_experts(nn_binder *b, nn_linear *out, const char *gguf, const char 
 void nn_bind_heads(nn_binder *b, const nn_mat **out, const char *gguf, const char *hf, int n_head, int64_t in,
                    int64_t rows, int64_t first, int64_t stride, unsigned flags);
 /* Refuses a file that has this tensor: it belongs to a variant that the family does not know. */
-void    nn_bind_none(nn_binder *b, const char *gguf, const char *hf);
+void nn_bind_none(nn_binder *b, const char *gguf, const char *hf);
+/* No tensor, but a table of `rows` tokens: 1 for those that are marked, 0 for the others, in each of its few columns. */
+void    nn_bind_marks(nn_binder *b, const nn_mat **out, int64_t rows, const int *marked, int n);
 bool    nn_bind_exists(nn_binder *b, const char *gguf, const char *hf); /* true when there is no file to look in */
 int64_t nn_bind_width(nn_binder *b, const char *gguf, const char *hf);  /* inputs of a matrix; 0: there is none */
 int64_t nn_bind_size(nn_binder *b, const char *gguf, const char *hf);   /* values of a tensor; 0: there is none */

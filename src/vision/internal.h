@@ -27,6 +27,7 @@ typedef enum vision_kind {
     VISION_PADDLEOCR,
     VISION_VIDEO_LLAMA,
     VISION_EXAONE,
+    VISION_ERNIE,
     VISION_KINDS
 } vision_kind;
 

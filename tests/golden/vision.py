@@ -302,6 +302,21 @@ def large_patches(spec, pictures):
     return {"pixel_values": px, "image_position_ids": pos}
 
 
+family("ernie4_5_vl_moe", {
+    "architectures": ["Ernie4_5_VLMoeForConditionalGeneration"], "model_type": "ernie4_5_vl_moe", "image_token_id": IMAGE,
+    "image_start_token_id": 151, "image_end_token_id": 152, "video_token_id": 153, "video_start_token_id": 154,
+    "video_end_token_id": 155, "tie_word_embeddings": True,
+    "text_config": dict(TEXT, model_type="ernie4_5_vl_moe_text", num_hidden_layers=3, rms_norm_eps=1e-5, hidden_act="silu",
+                        use_bias=False, moe_k=2, moe_num_experts=4, moe_num_shared_experts=1, moe_intermediate_size=[24, 16],
+                        mlp_layer_types=["dense", "sparse", "sparse"], tie_word_embeddings=True,
+                        rope_parameters={"rope_type": "default", "rope_theta": 500000.0, "mrope_section": [3, 3, 2]}),
+    "vision_config": {"model_type": "ernie4_5_vl_moe_vision", "depth": 2, "hidden_size": 16, "hidden_act": "quick_gelu",
+                      "num_heads": 2, "in_channels": 3, "patch_size": 14, "spatial_merge_size": 2, "temporal_merge_size": 2,
+                      "intermediate_size": 40, "rms_norm_eps": 1e-6},
+}, dict(USUAL, **CLIP_NORM, image_processor_type="Ernie4_5_VLMoeImageProcessor", size={"shortest_edge": 4 * 784,
+        "longest_edge": 24 * 784}, patch_size=14, temporal_patch_size=1, merge_size=2, do_convert_rgb=True, resample=3),
+    "Ernie4_5_VLMoeImageProcessor")
+
 # Models that speak, too: the part that sees is the thinker's; what hears is left out.
 OMNI_EARS = {"activation_function": "gelu", "d_model": 32, "encoder_attention_heads": 4, "encoder_ffn_dim": 64, "encoder_layers": 1,
              "num_mel_bins": 16, "max_source_positions": 16, "scale_embedding": False, "n_window": 6, "output_dim": 32}
@@ -420,6 +435,12 @@ def images_of(name, spec, out):
             assert torch.equal(rows[:, :, :, :, :, 0], rows[:, :, :, :, :, 1])
             img = rows[:, :, :, :, :, 0].permute(4, 0, 2, 5, 1, 3, 6).reshape(3, h * s, w * s)
             chw.append([img])
+    elif name == "ernie4_5_vl_moe":
+        s, at = p["patch_size"], 0
+        for _, h, w in out["image_grid_thw"].tolist():
+            rows = px[at : at + h * w].view(h // 2, w // 2, 2, 2, 3, s, s)
+            at += h * w
+            chw.append([rows.permute(4, 0, 2, 5, 1, 3, 6).reshape(3, h * s, w * s)])
     elif name in ("paddleocr_vl", "video_llama_3"):
         s, at = p["patch_size"], 0
         for _, h, w in out["image_grid_thw"].tolist():
@@ -539,6 +560,8 @@ def run_case(name, spec, model, procs, names, rng, files):
     for key in ("token_type_ids", "mm_token_type_ids"):
         if key in accepted:
             args[key] = types
+    if "moe_mm_token_type_ids" in accepted:  # what stands around a picture counts as one there
+        args["moe_mm_token_type_ids"] = ((x >= IMAGE) & (x <= IMAGE + 2)).long()
     with torch.no_grad():
         logits = model(**args).logits[0].float()
         if "thinker" in spec:

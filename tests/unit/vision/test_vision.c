@@ -373,6 +373,7 @@ static void test_video_llama_3(void **state) { (void)state, check_family("video_
 static void test_exaone4_5(void **state) { (void)state, check_family("exaone4_5"); }
 static void test_qwen2_5_omni(void **state) { (void)state, check_family("qwen2_5_omni"); }
 static void test_qwen3_omni_moe(void **state) { (void)state, check_family("qwen3_omni_moe"); }
+static void test_ernie4_5_vl_moe(void **state) { (void)state, check_family("ernie4_5_vl_moe"); }
 static void test_glm_ocr(void **state) { (void)state, check_family("glm_ocr"); }
 
 /* Pillow's own results, to the bit. */
@@ -413,17 +414,18 @@ static void test_resize(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_resize),       cmocka_unit_test(test_gemma3),
-        cmocka_unit_test(test_detail),       cmocka_unit_test(test_llava),
-        cmocka_unit_test(test_idefics3),     cmocka_unit_test(test_mistral3),
-        cmocka_unit_test(test_pixtral),      cmocka_unit_test(test_qwen2_vl),
-        cmocka_unit_test(test_qwen2_5_vl),   cmocka_unit_test(test_qwen3_vl),
-        cmocka_unit_test(test_gemma4),       cmocka_unit_test(test_qwen3_5),
-        cmocka_unit_test(test_gemma4_e),     cmocka_unit_test(test_glm4v),
-        cmocka_unit_test(test_glm4v_moe),    cmocka_unit_test(test_glm_ocr),
-        cmocka_unit_test(test_paddleocr_vl), cmocka_unit_test(test_video_llama_3),
-        cmocka_unit_test(test_qwen2_5_omni), cmocka_unit_test(test_qwen3_omni_moe),
-        cmocka_unit_test(test_exaone4_5),    cmocka_unit_test(test_gemma4_unified),
+        cmocka_unit_test(test_resize),         cmocka_unit_test(test_gemma3),
+        cmocka_unit_test(test_detail),         cmocka_unit_test(test_llava),
+        cmocka_unit_test(test_idefics3),       cmocka_unit_test(test_mistral3),
+        cmocka_unit_test(test_pixtral),        cmocka_unit_test(test_qwen2_vl),
+        cmocka_unit_test(test_qwen2_5_vl),     cmocka_unit_test(test_qwen3_vl),
+        cmocka_unit_test(test_gemma4),         cmocka_unit_test(test_qwen3_5),
+        cmocka_unit_test(test_gemma4_e),       cmocka_unit_test(test_glm4v),
+        cmocka_unit_test(test_glm4v_moe),      cmocka_unit_test(test_glm_ocr),
+        cmocka_unit_test(test_paddleocr_vl),   cmocka_unit_test(test_video_llama_3),
+        cmocka_unit_test(test_qwen2_5_omni),   cmocka_unit_test(test_qwen3_omni_moe),
+        cmocka_unit_test(test_exaone4_5),      cmocka_unit_test(test_ernie4_5_vl_moe),
+        cmocka_unit_test(test_gemma4_unified),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
