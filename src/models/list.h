@@ -16,6 +16,9 @@ extern const nn_arch models_qwen2_5_vl_tower, models_projector_qwen2_5_vl;
 extern const nn_arch models_qwen3_vl_tower, models_projector_qwen3_vl;
 extern const nn_arch models_gemma4_tower, models_projector_gemma4;
 extern const nn_arch models_gemma4_patches, models_projector_gemma4_patches;
+extern const nn_arch models_glm_tower, models_projector_glm;
+extern const nn_arch models_siglip_any, models_projector_paddleocr;
+extern const nn_arch models_ernie_tower, models_projector_ernie;
 
 /* Of models that hear. */
 extern const nn_arch models_whisper_tower, models_projector_voxtral;

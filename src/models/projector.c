@@ -6,6 +6,7 @@
  *     LLaVA       two layers over each patch
  *     Idefics 3   one matrix over a square of patches, side by side
  *     Mistral 3   the same, and two layers behind it
+ *     PaddleOCR   a norm of each patch, and two layers over a square of patches
  *     Voxtral     two layers over four places of a sound, side by side
  *     Gemma 4     as Gemma 3, after the mean was brought to its usual size; the norm has no weight. Of a sound and of the large
  *                 patches of the 12B, too, without a mean
@@ -14,7 +15,7 @@
 
 #include <math.h>
 
-typedef enum kind { GEMMA3, LLAVA, IDEFICS3, MISTRAL3, GEMMA4, GEMMA4_PATCHES, GEMMA4_EARS, VOXTRAL } kind;
+typedef enum kind { GEMMA3, LLAVA, IDEFICS3, MISTRAL3, GEMMA4, GEMMA4_PATCHES, GEMMA4_EARS, VOXTRAL, PADDLEOCR } kind;
 
 typedef struct hparams {
     nn_dims     d; /* the tower's */
@@ -26,6 +27,7 @@ typedef struct hparams {
 
 typedef struct top {
     const nn_vec *norm, *shift, *size;
+    nn_norm       each; /* of a patch */
     nn_linear     merge, first, second;
 } top;
 
@@ -101,6 +103,16 @@ static void setup_gemma4_ears(nn_config *c, void *p) {
     read_widths(c, h, 1);
 }
 
+static void setup_paddleocr(nn_config *c, void *p) {
+    hparams *h = p;
+    int      side = (int)nn_config_int(c, "spatial_merge_size", "spatial_merge_size", 2);
+    h->kind = PADDLEOCR;
+    h->d.eps = 1e-5f;
+    h->act = NN_ACT_GELU;
+    if (side < 1 || side > 16) nn_config_fail(c, "spatial_merge_size is %d", side);
+    read_widths(c, h, side >= 1 && side <= 16 ? side * side : 1);
+}
+
 /* config.json says how many places by the width that they have together. */
 static void setup_voxtral(nn_config *c, void *p) {
     hparams *h = p;
@@ -125,8 +137,10 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
                        "model.multi_modal_projector.mm_input_projection_weight^", h->n_in, h->n_out, NN_NO_BIAS);
         break;
     case LLAVA:
-        nn_bind_linear(b, &t->first, "mm.0|mm.1", "model.multi_modal_projector.linear_1", h->n_in, h->n_out, 0);
-        nn_bind_linear(b, &t->second, "mm.2", "model.multi_modal_projector.linear_2", h->n_out, h->n_out, 0);
+        nn_bind_linear(b, &t->first, "mm.0|mm.1", "model.multi_modal_projector.linear_1|model.projector.readout.0",
+                       h->n_in, h->n_out, 0);
+        nn_bind_linear(b, &t->second, "mm.2", "model.multi_modal_projector.linear_2|model.projector.readout.2",
+                       h->n_out, h->n_out, 0);
         break;
     case IDEFICS3:
         nn_bind_linear(b, &t->first, "mm.model.fc", "model.connector.modality_projection.proj", h->n_in, h->n_out, 0);
@@ -138,6 +152,11 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
                        0);
         nn_bind_linear(b, &t->second, "mm.2|mm.linear_2", "model.multi_modal_projector.linear_2", h->n_out, h->n_out,
                        0);
+        break;
+    case PADDLEOCR:
+        nn_bind_norm(b, &t->each, "mm.input_norm", "model.projector.pre_norm|mlp_AR.pre_norm", h->d.n_embd, 0);
+        nn_bind_linear(b, &t->first, "mm.1", "model.projector.linear_1|mlp_AR.linear_1", h->n_in, h->n_in, 0);
+        nn_bind_linear(b, &t->second, "mm.2", "model.projector.linear_2|mlp_AR.linear_2", h->n_in, h->n_out, 0);
         break;
     case VOXTRAL:
         nn_bind_linear(b, &t->first, "mm.a.mlp.1", "model.multi_modal_projector.linear_1", h->n_in, h->n_out, 0);
@@ -179,6 +198,7 @@ static void forward(nn_tape *t, const nn_net *net) {
         if (tw->size) nn_scale_each(t, x, tw->size);
         x = nn_rms_norm(t, x, NULL, h->d.eps);
     }
+    if (tw->each.w) x = nn_layer_norm_groups(t, x, h->d.n_embd, tw->each.w, tw->each.b, h->d.eps);
     if (tw->norm) x = nn_rms_norm(t, x, tw->norm, h->d.eps);
     if (tw->merge.w) x = nn_project(t, x, tw->merge);
     x = nn_project(t, x, tw->first);
@@ -213,3 +233,4 @@ PROJECTOR(gemma4, "gemma4_projector", setup_gemma4);
 PROJECTOR(gemma4_patches, "gemma4_patches_projector", setup_gemma4_patches);
 PROJECTOR(gemma4_ears, "gemma4_ears_projector", setup_gemma4_ears);
 PROJECTOR(voxtral, "voxtral_projector", setup_voxtral);
+PROJECTOR(paddleocr, "paddleocr_projector", setup_paddleocr);

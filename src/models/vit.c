@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Towers with learned positions on a fixed grid and norms before each block: SigLIP (Gemma 3, SmolVLM, Idefics 3) and CLIP
- * (LLaVA). CLIP has a class row in front, a norm before the first layer, and LLaVA takes what comes out of the last layer but
+ * (LLaVA). In SigLIP for pictures of any size heads rotate by row and column; PaddleOCR-VL has positions, too, between those that
+ * were learned, VideoLLaMA 3 has none. CLIP has a class row in front, a norm before the first layer, and LLaVA takes what comes out of the last layer but
  * one, without a norm behind it. The second names of a tensor are those of Ollama's files, which have the tower inside.
  */
 #include "nn/nn.h"
@@ -10,10 +11,11 @@
 
 typedef struct hparams {
     nn_tower_dims t;
-    bool          clip;
-    int           n_run; /* layers that are run */
-    bool          quick; /* x * sigmoid(1.702 x) for GELU */
+    bool          clip, any; /* any: of any size */
+    int           n_run;     /* layers that are run */
+    bool          quick;     /* x * sigmoid(1.702 x) for GELU */
     nn_act_kind   act;
+    nn_rope       rope; /* any */
 } hparams;
 
 typedef struct top {
@@ -38,7 +40,7 @@ static void read_tower(nn_config *c, hparams *h) {
     d->n_kv = d->n_head;
     if (d->head_dim <= 0 || d->head_dim * d->n_head != d->n_embd)
         nn_config_fail(c, "%d heads cannot share a width of %d", d->n_head, d->n_embd);
-    if (h->t.patch < 1 || h->t.patch > 256 || h->t.image < h->t.patch || h->t.image > 16384)
+    if (h->t.patch < 1 || h->t.patch > 256 || (!h->any && h->t.image < h->t.patch) || h->t.image > 16384)
         nn_config_fail(c, "patches of %d pixels in a picture of %d", h->t.patch, h->t.image);
     h->n_run = d->n_layer;
 }
@@ -48,6 +50,14 @@ static void setup(nn_config *c, void *p) {
     read_tower(c, h);
     h->t.d.eps = (float)nn_config_real(c, "attention.layer_norm_epsilon", "layer_norm_eps", 1e-6);
     h->act = nn_config_act(c, NULL, "hidden_act", NN_ACT_GELU_TANH);
+}
+
+static void setup_any(nn_config *c, void *p) {
+    hparams *h = p;
+    h->any = true;
+    setup(c, p);
+    if (h->t.d.head_dim % 4) nn_config_fail(c, "heads of %d cannot rotate by row and column", h->t.d.head_dim);
+    h->rope = nn_rope_grid(c, h->t.d.head_dim, 10000);
 }
 
 static void setup_clip(nn_config *c, void *p) {
@@ -64,14 +74,24 @@ static void setup_clip(nn_config *c, void *p) {
         nn_config_fail(c, "vision_feature_layer is %d; there are %d layers", from_end, h->t.d.n_layer);
 }
 
+#define POSITIONS "v.position_embd|v.position_embedding", "model.embeddings.position_embedding"
+
+/* How many positions there are, the table says: mmproj files have another size of pictures. */
+static int64_t count_side(nn_binder *b, const hparams *h) {
+    int64_t n = nn_bind_size(b, POSITIONS) / h->t.d.n_embd, side = 0;
+    if (!h->any) return h->t.image / h->t.patch;
+    while ((side + 1) * (side + 1) <= n && side < 1024) side++;
+    return side;
+}
+
 static void bind_top(nn_binder *b, void *out, const void *p) {
     const hparams *h = p;
     top           *t = out;
-    const int64_t  n = h->t.d.n_embd, side = h->t.image / h->t.patch;
+    const int64_t  n = h->t.d.n_embd, side = count_side(b, h);
     nn_bind_patches(b, &t->patch, "v.patch_embd|v.patch_embedding", "model.embeddings.patch_embedding",
                     3 * h->t.patch * h->t.patch, n);
-    nn_bind_table(b, &t->t.positions, "v.position_embd|v.position_embedding", "model.embeddings.position_embedding",
-                  side * side + h->clip, n);
+    if (side || !h->any) nn_bind_table(b, &t->t.positions, POSITIONS, side * side + h->clip, n);
+    if (h->any) t->t.side = (int)side;
     if (h->clip) {
         nn_bind_vec(b, &t->t.class_row, "v.class_embd", "model.embeddings.class_embedding", n, 0);
         nn_bind_norm(b, &t->pre, "v.pre_ln", "model.pre_layrnorm", n, 0);
@@ -120,6 +140,7 @@ static void forward(nn_tape *t, const nn_net *net) {
         const layer *w = (const layer *)net->layers + i;
         nn_buf       n = nn_norm_rows(t, x, &w->attn_norm, d->eps);
         nn_buf       q = nn_project(t, n, w->q), k = nn_project(t, n, w->k), v = nn_project(t, n, w->v);
+        if (h->any) nn_rotate(t, q, k, d->head_dim, &h->rope);
         nn_kv_store(t, i, k, v);
         nn_project_add(t, x, nn_attention(t, i, q, a), w->o);
         nn_buf f = nn_project(t, nn_norm_rows(t, x, &w->ffn_norm, d->eps), w->up);
@@ -136,6 +157,8 @@ static const char *const roots[] = { "vision_tower.vision_model.",
                                      "model.vision_tower.",
                                      "model.vision_model.",
                                      "vision_model.",
+                                     "model.visual.vision_model.",
+                                     "visual.vision_model.",
                                      NULL };
 static const char *const names[] = { "siglip_vision_model", NULL };
 const nn_arch            models_siglip = { NN_WHOLE,
@@ -160,3 +183,20 @@ const nn_arch            models_clip = { .hp_size = sizeof(hparams),
                                          .gguf_layers = "v.blk.",
                                          .hf_roots = roots,
                                          .lacks = NN_LACKS_VOCAB | NN_LACKS_EPS };
+
+/* Without positions there is no size of pictures. */
+static const nn_key keys_any[] = { NN_INT(t.patch, "patch_size", "patch_size", 14), { 0 } };
+const nn_arch       models_siglip_any = { .hp_size = sizeof(hparams),
+                                          .top_size = sizeof(top),
+                                          .layer_size = sizeof(layer),
+                                          .keys = keys_any,
+                                          .setup = setup_any,
+                                          .bind_top = bind_top,
+                                          .bind_layer = bind_layer,
+                                          .state = nn_state_whole,
+                                          .forward = forward,
+                                          .names = NN_NAMES("siglip_any_size"),
+                                          .hf_layers = "model.encoder.layers.",
+                                          .gguf_layers = "v.blk.",
+                                          .hf_roots = roots,
+                                          .lacks = NN_LACKS_VOCAB | NN_LACKS_EPS };

@@ -122,8 +122,10 @@ const model_tensor *bind_companion(nn_binder *b, const bind_found *f, const char
 /* The name with '*' replaced by an expert's number. */
 static void expand(const bind_name *n, int expert, char *out, size_t bytes) {
     const char *star = strchr(n->name, '*');
+    char       *rest = star ? (char *)star + 1 : NULL;
+    long        first = rest && *rest == '+' ? strtol(rest + 1, &rest, 10) : 0;
     if (star)
-        snprintf(out, bytes, "%.*s%d%s", (int)(star - n->name), n->name, expert, star + 1);
+        snprintf(out, bytes, "%.*s%ld%s", (int)(star - n->name), n->name, first + expert, rest);
     else
         snprintf(out, bytes, "%s", n->name);
 }

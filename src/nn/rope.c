@@ -343,6 +343,17 @@ void nn_rope_axes(nn_config *c, nn_rope *r, bool interleaved) {
     if (!c->failed) r->axis_of = axis;
 }
 
+nn_rope nn_rope_grid(nn_config *c, int head_dim, double base) {
+    int      pairs = head_dim / 2, half = pairs / 2;
+    float   *freq = nn_config_alloc(c, (size_t)(pairs > 0 ? pairs : 1), sizeof *freq);
+    uint8_t *axis = nn_config_alloc(c, (size_t)(pairs > 0 ? pairs : 1), sizeof *axis);
+    for (int i = 0; freq && axis && i < pairs; i++) {
+        freq[i] = (float)pow(base, -2.0 * (i % half) / pairs);
+        axis[i] = (uint8_t)(i >= half);
+    }
+    return (nn_rope){ .n_rot = head_dim, .scale = 1, .inv_freq = freq, .axis_of = axis };
+}
+
 const float *nn_alibi_slopes(nn_config *c, int n_head, double bias) {
     float *out = nn_config_alloc(c, (size_t)n_head, sizeof *out);
     int    n = 1;

@@ -21,7 +21,7 @@ enum { USUAL = 3 };
  * asked for. */
 static nn_part stage_part(const ears_family *f, const ears_rules *r, int no, const model_file *model,
                           const model_file *mmproj, nn_config_set usual[USUAL]) {
-    const json_value *outer = mmproj ? NULL : ears_outer(model);
+    const json_value *outer = mmproj ? NULL : source_outer(model);
     bool              bare = !f->arch[EARS_TOWER];
     usual[0] = (nn_config_set){ "position_count", r->table, true };
     usual[1] = (nn_config_set){ "block_count", 1, false };

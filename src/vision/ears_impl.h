@@ -76,8 +76,6 @@ void ears_put_position(float *to, const nn_ears_top *top, int at, size_t width);
 /* ears_rules.c */
 const ears_family *ears_family_find(const model_file *model, const model_file *mmproj); /* NULL: no ears that we know */
 int ears_rules_read(ears_rules *r, const ears_family *f, const model_file *model, const model_file *mmproj, err *e);
-/* config.json around the encoder's part of it: that of the part that listens and reads, in models that speak, too. */
-const json_value *ears_outer(const model_file *model);
 /* Of a key of an mmproj file, or a field; -1, or dflt, where it is no number. */
 int64_t ears_meta(const model_file *f, const char *key);
 int64_t ears_number(const json_value *v, const char *key, int64_t dflt);

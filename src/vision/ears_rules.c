@@ -24,18 +24,13 @@ static bool names_projector(const ears_family *f, const model_file *mmproj, cons
     return meta_string(model_file_meta(mmproj, key), &v) && is_one_of(f->projectors, v);
 }
 
-const json_value *ears_outer(const model_file *model) {
-    const json_value *config = model_file_config(model), *inner = json_get(config, "thinker_config");
-    return inner ? inner : config;
-}
-
 static bool fits(const ears_family *f, const model_file *model, const model_file *mmproj) {
     if (mmproj)
         return names_projector(f, mmproj, "clip.projector_type") ||
                names_projector(f, mmproj, "clip.audio.projector_type");
     const char *type = json_cstr(json_get(model_file_config(model), "model_type"));
     return type && is_one_of(f->types, view_of(type)) &&
-           json_is(json_get(ears_outer(model), "audio_config"), JSON_K_OBJECT);
+           json_is(json_get(source_outer(model), "audio_config"), JSON_K_OBJECT);
 }
 
 const ears_family *ears_family_find(const model_file *model, const model_file *mmproj) {
@@ -102,7 +97,7 @@ static int check_files(const ears_rules *r, const ears_family *f, const model_fi
 
 int ears_rules_read(ears_rules *r, const ears_family *f, const model_file *model, const model_file *mmproj, err *e) {
     *r = (ears_rules){ 0 };
-    f->read(r, mmproj ? NULL : json_get(ears_outer(model), "audio_config"), mmproj);
+    f->read(r, mmproj ? NULL : json_get(source_outer(model), "audio_config"), mmproj);
     if (r->mels < 1 || r->mels > (f->spectrum ? MAX_BINS : MAX_SAMPLES) || r->positions < 2 ||
         r->positions > MAX_POSITIONS || r->stack < 1 || r->positions % r->stack)
         return err_set(e, ERR_FORMAT, "%s: %d mel bins, %d positions, %d of them a row do not fit each other",

@@ -138,32 +138,6 @@ static void put_patch(float *to, const shades *s, int p, const pixels *tile, int
     }
 }
 
-/* Places `at` of `n` on a line of `side` learned positions whose ends are the line's ends: the one before and its share. */
-static int between(int at, int n, int side, float *share) {
-    float x = n > 1 ? (float)at * ((float)(side - 1) / (float)(n - 1)) : 0;
-    int   low = (int)x;
-    *share = x - (float)low;
-    return low;
-}
-
-/* The learned position of a patch. */
-static void put_position(float *to, const nn_tower_top *top, size_t width, int row, int col, int down, int across) {
-    const float *all = top->positions->data;
-    if (top->crossed) {
-        size_t per = (size_t)top->positions->n / width / 2, step = top->paired ? 2 : 1;
-        size_t x = (size_t)col * step, y = (size_t)row * step + (top->paired ? 1 : per);
-        for (size_t k = 0; k < width; k++) to[k] = all[x * width + k] + all[y * width + k];
-        return;
-    }
-    float        dy, dx;
-    int          side = top->side, y = between(row, down, side, &dy), x = between(col, across, side, &dx);
-    int          y1 = y + 1 < side ? y + 1 : y, x1 = x + 1 < side ? x + 1 : x;
-    const float *a = all + (size_t)(y * side + x) * width, *b = all + (size_t)(y * side + x1) * width;
-    const float *c = all + (size_t)(y1 * side + x) * width, *d = all + (size_t)(y1 * side + x1) * width;
-    for (size_t k = 0; k < width; k++)
-        to[k] = a[k] * ((1 - dy) * (1 - dx)) + b[k] * ((1 - dy) * dx) + c[k] * (dy * (1 - dx)) + d[k] * (dy * dx);
-}
-
 /* The tower's input: all patches in their order, behind the class row where there is one; rows are shared out among the
  * workers. */
 typedef struct put_job {
@@ -181,7 +155,7 @@ static void put_place(const put_job *j, float *to, size_t width, int i, int at) 
     int                 across = j->tile->width / j->v->rules.patch, down = j->tile->height / j->v->rules.patch;
     if (!top->positions) memset(to, 0, width * sizeof *to);
     if (top->side || top->crossed)
-        put_position(to, top, width, at / across, at % across, down, across);
+        place_put(to, top, width, at / across, at % across, down, across);
     else if (top->positions)
         memcpy(to, top->positions->data + (size_t)i * width, width * sizeof *to);
     for (size_t k = 0; at < 0 && k < width; k++) to[k] += top->class_row->data[k];

@@ -95,6 +95,14 @@ void vision_put_rows(str *out, const char *word, int n);
 /* Refuses sizes that do not go into each other. */
 int vision_check_squares(const vision_rules *r, err *e);
 
+/* area.c. Pictures of any size between r->least and r->most pixels. The number of pixels that an mmproj file (key; Ollama: edge)
+ * or a preprocessor (field, or edge in its size) says; -1 where it makes no sense. */
+int  vision_area(const vision_source *s, const char *key, const char *field, const char *edge, int dflt);
+int  vision_area_check(vision_rules *r, err *e); /* patch, merge, least, most; sets side */
+void vision_area_low(vision_rules *r);
+int  vision_area_plan(vision_plan *p, const vision_rules *r, int width, int height, err *e);
+int  vision_area_patches(const vision_rules *r);
+
 /* Rows of the first of two matrices that is there; 0: neither is. */
 double vision_matrix_rows(const model_file *model, const char *name, const char *other);
 void   vision_set(vision_parts *p, const char *key, double value, bool fallback);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside the vision room: families/ behind family.h (what differs from family to family, a file each), source.c and rules.c (what the files
- * say about preparing pictures), cut.c (sizes and pieces), text.c (words in the prompt and its positions), open.c, order.c
- * (which patch is where), encode.c (the tower and the projector), keep.c (rows that are there already); of sounds mel.c (what a
+ * say about preparing pictures), cut.c (sizes and pieces), area.c (sizes by area), text.c (words in the prompt and its positions), open.c, order.c
+ * (which patch is where), places.c (its learned position), encode.c (the tower and the projector), keep.c (rows that are there already); of sounds mel.c (what a
  * tower gets) and the files behind ears_impl.h.
  */
 #ifndef VISION_INTERNAL_H
 #define VISION_INTERNAL_H
 
+#include "base/json.h"
 #include "nn/backend.h"
 #include "vision/vision.h"
 
@@ -22,6 +23,11 @@ typedef enum vision_kind {
     VISION_QWEN3,
     VISION_GEMMA4,
     VISION_GEMMA4_PATCHES,
+    VISION_GLM,
+    VISION_PADDLEOCR,
+    VISION_VIDEO_LLAMA,
+    VISION_EXAONE,
+    VISION_ERNIE,
     VISION_KINDS
 } vision_kind;
 
@@ -38,7 +44,7 @@ typedef struct vision_rules {
     int           crop;        /* LLAVA */
     int           edge;        /* IDEFICS3: the longer side before it is cut; PIXTRAL: it is not longer */
     bool          split;       /* IDEFICS3: into tiles */
-    int           least, most; /* QWEN: pixels; GEMMA4: rows at most */
+    int           least, most; /* by area: pixels; GEMMA4: rows at most */
     int           window;      /* QWEN2_5: squares on the side of a window */
     bool          whole;       /* the rows of a picture see each other */
 } vision_rules;
@@ -85,6 +91,9 @@ struct vision {
 bool rules_inside(const model_file *model, char prefix[64]); /* a GGUF file with the tower inside: its keys begin so */
 int  rules_read(vision_rules *r, const model_file *model, const model_file *mmproj, bool *known, err *e);
 
+/* source.c. config.json around a tower's part of it: that of the part that sees, listens and reads, in models that speak, too. */
+const json_value *source_outer(const model_file *model);
+
 /* cut.c */
 int  plan_make(vision_plan *p, const vision_rules *r, const pixels *picture, err *e); /* its size and detail */
 void plan_detail(vision_rules *r, bool low);   /* what changes where little detail is enough */
@@ -98,6 +107,9 @@ typedef struct vision_order {
 } vision_order;
 int  order_make(vision_order *o, const vision_rules *r, int across, int down, err *e); /* across, down: in patches */
 void order_free(vision_order *o);
+
+/* places.c. What a tower has learned for the patch in this row and column of a picture of down * across patches. */
+void place_put(float *to, const nn_tower_top *top, size_t width, int row, int col, int down, int across);
 
 /* encode.c */
 int  stage_open(vision_stage *s, const model_file *f, const nn_part *part, int max_rows, const vision_options *o,

@@ -25,6 +25,7 @@ static bool fits(const vision_source *s, const vision_kin *k) {
     }
     const char *outer = json_cstr(json_get(s->config, "model_type")),
                *inner = json_cstr(json_get(s->vision, "model_type"));
+    if (!outer) outer = json_cstr(json_get(model_file_config(s->model), "model_type"));
     if (!outer || !s->vision || strcmp(outer, k->type) != 0) return false;
     return !k->tower || !inner || strcmp(inner, k->tower) == 0;
 }
@@ -112,7 +113,7 @@ int rules_read(vision_rules *r, const model_file *model, const model_file *mmpro
     vision_source s = { .model = model, .mmproj = mmproj, .prefix = "clip.vision." };
     int           rc = 0;
     if (!mmproj && rules_inside(model, s.prefix)) s.mmproj = mmproj = model;
-    s.config = mmproj ? NULL : model_file_config(model);
+    s.config = mmproj ? NULL : source_outer(model);
     s.vision = json_get(s.config, "vision_config");
     memset(r, 0, sizeof *r); /* padding too: it is hashed */
     const vision_kin *kin = find_kin(&s, &r->kind);

@@ -6,6 +6,11 @@
 
 enum { MAX_SIDE = 16384 };
 
+const json_value *source_outer(const model_file *model) {
+    const json_value *config = model_file_config(model), *inner = json_get(config, "thinker_config");
+    return inner ? inner : config;
+}
+
 bool source_inside(const vision_source *s) { return s->mmproj == s->model; }
 
 const meta_value *source_meta(const vision_source *s, const char *name) {

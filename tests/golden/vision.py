@@ -216,6 +216,66 @@ E2B["text_config"].update(num_hidden_layers=4, layer_types=["sliding_attention",
 E2B["vision_config"].update(standardize=False)
 family("gemma4_e", E2B, dict(FAMILIES["gemma4"]["processor"], max_soft_tokens=70), "Gemma4ImageProcessor")
 
+GLM_TEXT = dict(TEXT, model_type="glm4v_text", rms_norm_eps=1e-5, hidden_act="silu", attention_bias=True,
+                partial_rotary_factor=0.5, rope_theta=10000.0,
+                rope_scaling={"rope_type": "default", "mrope_section": [1, 2, 1]})
+GLM_TOWER = {"model_type": "glm4v", "hidden_size": 32, "depth": 2, "num_heads": 2, "attention_bias": False,
+             "intermediate_size": 56, "hidden_act": "silu", "in_channels": 3, "image_size": 56, "patch_size": 14,
+             "out_hidden_size": 32, "rms_norm_eps": 1e-5, "spatial_merge_size": 2, "temporal_patch_size": 2}
+GLM_PICTURES = dict(USUAL, **CLIP_NORM, image_processor_type="Glm4vImageProcessor", patch_size=14, temporal_patch_size=2,
+                    merge_size=2, size={"shortest_edge": 8 * 784, "longest_edge": 48 * 784}, do_convert_rgb=True, resample=3)
+GLM = {"architectures": ["Glm4vForConditionalGeneration"], "model_type": "glm4v", "image_token_id": IMAGE,
+       "video_token_id": 153, "image_start_token_id": 151, "image_end_token_id": 152, "video_start_token_id": 154,
+       "video_end_token_id": 155, "tie_word_embeddings": False, "text_config": GLM_TEXT, "vision_config": GLM_TOWER}
+family("glm4v", GLM, GLM_PICTURES, "Glm4vImageProcessor")
+family("glm4v_moe", dict(GLM, architectures=["Glm4vMoeForConditionalGeneration"], model_type="glm4v_moe",
+                         text_config=dict(GLM_TEXT, model_type="glm4v_moe_text", n_routed_experts=4, num_experts_per_tok=2,
+                                          n_shared_experts=1, moe_intermediate_size=24, first_k_dense_replace=1, n_group=1,
+                                          topk_group=1, norm_topk_prob=True, routed_scaling_factor=1.5, use_qk_norm=False),
+                         vision_config=dict(GLM_TOWER, model_type="glm4v_moe")), GLM_PICTURES, "Glm4vImageProcessor")
+family("glm_ocr", dict(GLM, architectures=["GlmOcrForConditionalGeneration"], model_type="glm_ocr",
+                       text_config=dict(GLM_TEXT, model_type="glm_ocr_text", attention_bias=False,
+                                        partial_rotary_factor=1.0, num_nextn_predict_layers=1,
+                                        rope_scaling={"rope_type": "default", "mrope_section": [2, 3, 3]}),
+                       vision_config=dict(GLM_TOWER, model_type="glm_ocr_vision", attention_bias=True)),
+       GLM_PICTURES, "Glm4vImageProcessor")
+
+
+family("paddleocr_vl", {
+    "architectures": ["PaddleOCRVLForConditionalGeneration"], "model_type": "paddleocr_vl", "image_token_id": IMAGE,
+    "video_token_id": 153, "vision_start_token_id": 151, "vision_end_token_id": 152, "tie_word_embeddings": False,
+    **dict(TEXT, rms_norm_eps=1e-5, hidden_act="silu", use_bias=False, rope_theta=500000.0,
+           rope_scaling={"type": "default", "rope_type": "default", "mrope_section": [2, 3, 3]}),
+    "vision_config": {"model_type": "paddleocr_vl", "hidden_size": 32, "intermediate_size": 56, "num_hidden_layers": 2,
+                      "num_attention_heads": 2, "num_channels": 3, "image_size": 56, "patch_size": 14,
+                      "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6, "spatial_merge_size": 2},
+}, dict(USUAL, **HALF, image_processor_type="PaddleOCRVLImageProcessor", min_pixels=4 * 784, max_pixels=24 * 784,
+        size={"shortest_edge": 4 * 784, "longest_edge": 24 * 784}, patch_size=14, temporal_patch_size=1, merge_size=2,
+        do_convert_rgb=True, resample=3), "PaddleOCRVLImageProcessor")
+
+family("video_llama_3", {
+    "architectures": ["VideoLlama3ForConditionalGeneration"], "model_type": "video_llama_3", "image_token_id": IMAGE,
+    "video_token_id": 153, "tie_word_embeddings": False,
+    "text_config": dict(TEXT, model_type="qwen2", rms_norm_eps=1e-6, hidden_act="silu", rope_theta=1000000.0),
+    "vision_config": {"model_type": "video_llama_3_vision", "hidden_size": 32, "intermediate_size": 56,
+                      "num_hidden_layers": 2, "num_attention_heads": 2, "num_channels": 3, "patch_size": 14,
+                      "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6},
+}, dict(USUAL, **HALF, image_processor_type="VideoLlama3ImageProcessor", min_pixels=784, max_pixels=6 * 784,
+        size={"shortest_edge": 784, "longest_edge": 6 * 784}, patch_size=14, temporal_patch_size=1, merge_size=1,
+        do_convert_rgb=True, resample=3), "VideoLlama3ImageProcessor")
+
+
+family("exaone4_5", {
+    "architectures": ["Exaone4_5_ForConditionalGeneration"], "model_type": "exaone4_5", "image_token_id": IMAGE,
+    "video_token_id": 153, "tie_word_embeddings": False,
+    "text_config": dict(TEXT, model_type="exaone4_5_text", rms_norm_eps=1e-5, hidden_act="silu", sliding_window=12,
+                        sliding_window_pattern="LG", layer_types=["sliding_attention", "full_attention"],
+                        rope_parameters={"rope_type": "default", "rope_theta": 1000000.0}),
+    "vision_config": dict(FAMILIES["qwen2_5_vl"]["config"]["vision_config"], model_type="exaone4_5_vision",
+                          num_key_value_heads=1),
+}, FAMILIES["qwen2_5_vl"]["processor"], "Qwen2VLImageProcessor")
+del FAMILIES["exaone4_5"]["config"]["vision_config"]["tokens_per_second"]
+
 
 # The 12B, without a tower: a square of patches is one large patch. Its processor exists for torchvision only, and is Gemma 4's but for that.
 UNIFIED = json.loads(json.dumps(FAMILIES["gemma4"]["config"]))
@@ -240,6 +300,88 @@ def large_patches(spec, pictures):
         px[i, : h * w] = x.view(h, side, w, side, 3).permute(0, 2, 1, 3, 4).reshape(h * w, -1)
         pos[i, : h * w] = torch.tensor([[k % w, k // w] for k in range(h * w)])
     return {"pixel_values": px, "image_position_ids": pos}
+
+
+family("ernie4_5_vl_moe", {
+    "architectures": ["Ernie4_5_VLMoeForConditionalGeneration"], "model_type": "ernie4_5_vl_moe", "image_token_id": IMAGE,
+    "image_start_token_id": 151, "image_end_token_id": 152, "video_token_id": 153, "video_start_token_id": 154,
+    "video_end_token_id": 155, "tie_word_embeddings": True,
+    "text_config": dict(TEXT, model_type="ernie4_5_vl_moe_text", num_hidden_layers=3, rms_norm_eps=1e-5, hidden_act="silu",
+                        use_bias=False, moe_k=2, moe_num_experts=4, moe_num_shared_experts=1, moe_intermediate_size=[24, 16],
+                        mlp_layer_types=["dense", "sparse", "sparse"], tie_word_embeddings=True,
+                        rope_parameters={"rope_type": "default", "rope_theta": 500000.0, "mrope_section": [3, 3, 2]}),
+    "vision_config": {"model_type": "ernie4_5_vl_moe_vision", "depth": 2, "hidden_size": 16, "hidden_act": "quick_gelu",
+                      "num_heads": 2, "in_channels": 3, "patch_size": 14, "spatial_merge_size": 2, "temporal_merge_size": 2,
+                      "intermediate_size": 40, "rms_norm_eps": 1e-6},
+}, dict(USUAL, **CLIP_NORM, image_processor_type="Ernie4_5_VLMoeImageProcessor", size={"shortest_edge": 4 * 784,
+        "longest_edge": 24 * 784}, patch_size=14, temporal_patch_size=1, merge_size=2, do_convert_rgb=True, resample=3),
+    "Ernie4_5_VLMoeImageProcessor")
+
+# Models that speak, too: the part that sees is the thinker's; what hears is left out.
+OMNI_EARS = {"activation_function": "gelu", "d_model": 32, "encoder_attention_heads": 4, "encoder_ffn_dim": 64, "encoder_layers": 1,
+             "num_mel_bins": 16, "max_source_positions": 16, "scale_embedding": False, "n_window": 6, "output_dim": 32}
+family("qwen2_5_omni", {
+    "architectures": ["Qwen2_5OmniModel"], "model_type": "qwen2_5_omni", "enable_audio_output": False,
+    "thinker_config": {
+        "architectures": ["Qwen2OmniNaViTThinkerForConditionalGeneration"], "model_type": "qwen2_5_omni_thinker",
+        "audio_token_index": 153, "image_token_index": IMAGE, "video_token_index": 154, "audio_start_token_id": 155,
+        "audio_end_token_id": 156, "vision_start_token_id": 151, "vision_end_token_id": 152, "vision_token_id": 157,
+        "position_id_per_seconds": 25, "seconds_per_chunk": 2, "user_token_id": 9, "audio_config": dict(
+            OMNI_EARS, model_type="qwen2_5_omni_audio_encoder"),
+        "vision_config": dict(FAMILIES["qwen2_5_vl"]["config"]["vision_config"], model_type="qwen2_5_omni_vision_encoder",
+                              depth=2),
+        "text_config": dict(TEXT, model_type="qwen2_5_omni_text", rms_norm_eps=1e-6, hidden_act="silu", rope_theta=1000000.0,
+                            use_sliding_window=False, rope_scaling={"mrope_section": [2, 3, 3], "rope_type": "default",
+                                                                    "type": "default"}),
+    },
+}, FAMILIES["qwen2_5_vl"]["processor"], "Qwen2VLImageProcessor", thinker="Qwen2_5Omni")
+
+family("qwen3_omni_moe", {
+    "architectures": ["Qwen3OmniMoeForConditionalGeneration"], "model_type": "qwen3_omni_moe", "enable_audio_output": False,
+    "thinker_config": {
+        "model_type": "qwen3_omni_moe_thinker", "audio_token_id": 153, "image_token_id": IMAGE, "video_token_id": 154,
+        "audio_start_token_id": 155, "audio_end_token_id": 156, "vision_start_token_id": 151, "vision_end_token_id": 152,
+        "position_id_per_seconds": 13, "user_token_id": 9,
+        "audio_config": dict(OMNI_EARS, model_type="qwen3_omni_moe_audio_encoder", n_window=50, n_window_infer=100,
+                             downsample_hidden_size=8),
+        "vision_config": dict(FAMILIES["qwen3_vl"]["config"]["vision_config"], model_type="qwen3_omni_moe_vision_encoder",
+                              depth=2, deepstack_visual_indexes=[0], hidden_size=16),
+        "text_config": dict(TEXT, model_type="qwen3_omni_moe_text", rms_norm_eps=1e-6, hidden_act="silu", num_experts=4,
+                            num_experts_per_tok=2, moe_intermediate_size=24, norm_topk_prob=True, decoder_sparse_step=1,
+                            mlp_only_layers=[], rope_theta=1000000.0,
+                            rope_scaling={"mrope_interleaved": True, "interleaved": True, "mrope_section": [4, 2, 2],
+                                          "rope_type": "default", "type": "default"}),
+    },
+}, FAMILIES["qwen3_vl"]["processor"], "Qwen2VLImageProcessor", thinker="Qwen3OmniMoe")
+
+
+def owner_of(spec, outdir):
+    """The class that sees, and its part of config.json."""
+    import transformers
+    from transformers import AutoConfig
+
+    if "thinker" not in spec:
+        return getattr(transformers, spec["config"]["architectures"][0]), AutoConfig.from_pretrained(outdir)
+    cls = getattr(transformers, spec["thinker"] + "ThinkerForConditionalGeneration")
+    return cls, cls.config_class(**json.loads(json.dumps(spec["config"]["thinker_config"])))
+
+
+def load_again(spec, cls, config, outdir):
+    """As published files name it, thinker's tensors have its name in front."""
+    more = dict(dtype=torch.float32, attn_implementation="eager", output_loading_info=True, experts_implementation="eager")
+    if "thinker" not in spec:
+        model, info = cls.from_pretrained(outdir, **more)
+    else:
+        tmp = tempfile.mkdtemp()
+        config.save_pretrained(tmp)
+        inner = {k[len("thinker."):]: v for k, v in generate.st_read(os.path.join(outdir, "model.safetensors")).items()}
+        generate.st_write(os.path.join(tmp, "model.safetensors"), inner, {"format": "pt"})
+        model, info = cls.from_pretrained(tmp, **more)
+        shutil.rmtree(tmp)
+        info["missing_keys"] = [k for k in info["missing_keys"] if not k.startswith("audio_tower.")]
+    if info.get("missing_keys") or info.get("unexpected_keys"):
+        raise ValueError(f"loading again: {info}")
+    return model
 
 
 def fill(name, model):
@@ -284,7 +426,7 @@ def images_of(name, spec, out):
         mean, std = torch.zeros(3, 1, 1), torch.ones(3, 1, 1)
     px = out["pixel_values"]
     chw = []
-    if name.startswith("qwen"):
+    if name.startswith(("qwen", "glm", "exaone")):
         at = 0
         s = p["patch_size"]
         for t, h, w in out["image_grid_thw"].tolist():
@@ -293,6 +435,18 @@ def images_of(name, spec, out):
             assert torch.equal(rows[:, :, :, :, :, 0], rows[:, :, :, :, :, 1])
             img = rows[:, :, :, :, :, 0].permute(4, 0, 2, 5, 1, 3, 6).reshape(3, h * s, w * s)
             chw.append([img])
+    elif name == "ernie4_5_vl_moe":
+        s, at = p["patch_size"], 0
+        for _, h, w in out["image_grid_thw"].tolist():
+            rows = px[at : at + h * w].view(h // 2, w // 2, 2, 2, 3, s, s)
+            at += h * w
+            chw.append([rows.permute(4, 0, 2, 5, 1, 3, 6).reshape(3, h * s, w * s)])
+    elif name in ("paddleocr_vl", "video_llama_3"):
+        s, at = p["patch_size"], 0
+        for _, h, w in out["image_grid_thw"].tolist():
+            rows = px[at : at + h * w].view(h, w, 3, s, s)
+            at += h * w
+            chw.append([rows.permute(2, 0, 3, 1, 4).reshape(3, h * s, w * s)])
     elif name.startswith("gemma4"):
         s = p["patch_size"]
         for rows, pos in zip(px, out["image_position_ids"]):
@@ -347,7 +501,8 @@ def tokens_of(name, spec, rng, rows_per_picture, grids):
 
 def features(model, out):
     f = getattr(model, "get_image_features", None) or model.model.get_image_features
-    accepted = inspect.signature(model.model.get_image_features).parameters
+    whole = model.model if hasattr(model.model, "get_image_features") else model
+    accepted = inspect.signature(whole.get_image_features).parameters
     args = {k: v for k, v in out.items() if k in accepted}
     if "vision_feature_layer" in accepted:
         args["vision_feature_layer"] = model.config.vision_feature_layer
@@ -405,9 +560,13 @@ def run_case(name, spec, model, procs, names, rng, files):
     for key in ("token_type_ids", "mm_token_type_ids"):
         if key in accepted:
             args[key] = types
+    if "moe_mm_token_type_ids" in accepted:  # what stands around a picture counts as one there
+        args["moe_mm_token_type_ids"] = ((x >= IMAGE) & (x <= IMAGE + 2)).long()
     with torch.no_grad():
         logits = model(**args).logits[0].float()
-        if "mm_token_type_ids" in accepted and hasattr(model.model, "get_rope_index"):
+        if "thinker" in spec:
+            case["axes"] = model.get_rope_index(x, out["image_grid_thw"], None, torch.ones_like(x))[0][:, 0].long().tolist()
+        elif "mm_token_type_ids" in accepted and hasattr(model.model, "get_rope_index"):
             try:
                 pos, _ = model.model.get_rope_index(x, mm_token_type_ids=types, image_grid_thw=out["image_grid_thw"])
                 case["axes"] = pos[:, 0].tolist()
@@ -422,17 +581,15 @@ def run_case(name, spec, model, procs, names, rng, files):
 
 
 def make(name, spec, outdir):
-    import transformers
-    from transformers import AutoConfig
-
     os.makedirs(outdir)
     generate.write_config(outdir, spec["config"])
     with open(os.path.join(outdir, "preprocessor_config.json"), "w") as f:
         json.dump(spec["processor"], f, indent=2)
         f.write("\n")
-    config = AutoConfig.from_pretrained(outdir)
+    cls, config = owner_of(spec, outdir)
     torch.manual_seed(1)
-    cls = getattr(transformers, spec["config"]["architectures"][0])
+    for c in (config, getattr(config, "text_config", config)):
+        c._experts_implementation = "eager"
     model = cls._from_config(config, dtype=torch.float32, attn_implementation="eager")
     fill(name, model)
     model.to(torch.bfloat16)
@@ -442,12 +599,12 @@ def make(name, spec, outdir):
         tensors = generate.st_read(os.path.join(tmp, "model.safetensors"))
     finally:
         shutil.rmtree(tmp)
+    if "thinker" in spec:
+        tensors = {"thinker." + k: v for k, v in tensors.items() if not k.startswith("audio_tower.")}
     generate.st_write(os.path.join(outdir, "model.safetensors"), tensors, {"format": "pt"})
     print("  ", name, "tensors:", " ".join(sorted(k for k in tensors if ".1." not in k and ".2." not in k)))
     del model
-    model, info = cls.from_pretrained(outdir, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
-    if info.get("missing_keys") or info.get("unexpected_keys"):
-        raise ValueError(f"loading again: {info}")
+    model = load_again(spec, cls, config, outdir)
     model.eval()
     procs = [processor_of(spec, outdir, False), processor_of(spec, outdir, True)]
     files = {k: bytearray() for k in ("pixels.u8", "rows.f32", "logits.f32")}

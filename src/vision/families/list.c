@@ -2,7 +2,8 @@
 #include "vision/family.h"
 
 extern const vision_family vision_gemma3, vision_llava, vision_idefics3, vision_pixtral, vision_qwen2, vision_qwen2_5,
-    vision_qwen3, vision_gemma4, vision_gemma4_patches;
+    vision_qwen3, vision_gemma4, vision_gemma4_patches, vision_glm, vision_paddleocr, vision_video_llama, vision_exaone,
+    vision_ernie;
 
 const vision_family *const vision_families[VISION_KINDS] = {
     [VISION_GEMMA3] = &vision_gemma3,
@@ -14,6 +15,11 @@ const vision_family *const vision_families[VISION_KINDS] = {
     [VISION_QWEN3] = &vision_qwen3,
     [VISION_GEMMA4] = &vision_gemma4,
     [VISION_GEMMA4_PATCHES] = &vision_gemma4_patches,
+    [VISION_GLM] = &vision_glm,
+    [VISION_PADDLEOCR] = &vision_paddleocr,
+    [VISION_VIDEO_LLAMA] = &vision_video_llama,
+    [VISION_EXAONE] = &vision_exaone,
+    [VISION_ERNIE] = &vision_ernie,
 };
 
 const vision_colours vision_colours_none = { { 0, 0, 0 }, { 1, 1, 1 } };

@@ -10,7 +10,7 @@
 #include "convert/gguf_writer.h"
 #include "media/media.h"
 #include "tensor/half.h"
-#include "vision/vision.h"
+#include "vision/internal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -72,9 +72,30 @@ static const name_row names[] = {
     { "visual.merger.linear_fc1.bias", "mm.0.bias" },
     { "visual.merger.linear_fc2.weight", "mm.2.weight" },
     { "visual.merger.linear_fc2.bias", "mm.2.bias" },
+    { "visual.post_conv_layernorm.weight", "v.norm_embd.weight" },
+    { "visual.post_layernorm.weight", "v.post_ln.weight" },
+    { "visual.downsample.weight", "mm.patch_merger.weight" },
+    { "visual.downsample.bias", "mm.patch_merger.bias" },
+    { "visual.merger.proj.weight", "mm.model.fc.weight" },
+    { "visual.merger.post_projection_norm.weight", "mm.post_norm.weight" },
+    { "visual.merger.post_projection_norm.bias", "mm.post_norm.bias" },
+    { "visual.merger.gate_proj.weight", "mm.gate.weight" },
+    { "visual.merger.up_proj.weight", "mm.up.weight" },
+    { "visual.merger.down_proj.weight", "mm.down.weight" },
+    { "mlp_AR.pre_norm.weight", "mm.input_norm.weight" },
+    { "mlp_AR.pre_norm.bias", "mm.input_norm.bias" },
+    { "mlp_AR.linear_1.weight", "mm.1.weight" },
+    { "mlp_AR.linear_1.bias", "mm.1.bias" },
+    { "mlp_AR.linear_2.weight", "mm.2.weight" },
+    { "mlp_AR.linear_2.bias", "mm.2.bias" },
+    { "#attn.q_norm", "attn_q_norm" },
+    { "#attn.k_norm", "attn_k_norm" },
     { "#norm1", "ln1" },
     { "#norm2", "ln2" },
     { "#attn.qkv", "attn_qkv" },
+    { "#attn.q", "attn_q" },
+    { "#attn.k", "attn_k" },
+    { "#attn.v", "attn_v" },
     { "#attn.proj", "attn_out" },
     { "#mlp.linear_fc1", "ffn_up" },
     { "#mlp.linear_fc2", "ffn_down" },
@@ -111,24 +132,42 @@ typedef struct family_row {
 } family_row;
 
 static const family_row families[] = {
-    { "gemma3", "gemma3", NULL, false },           { "llava", "mlp", "mm.0", false },
-    { "idefics3", "idefics3", NULL, false },       { "mistral3", "pixtral", "mm.1", true },
-    { "pixtral", "pixtral", "mm.1", true },        { "qwen2_5_vl", "qwen2.5vl_merger", NULL, false },
-    { "qwen2_vl", "qwen2vl_merger", NULL, false }, { "qwen3_vl", "qwen3vl_merger", NULL, false },
-    { "gemma4", "gemma4v", NULL, false },          { "gemma4_unified", "gemma4uv", NULL, false }
+    { "gemma3", "gemma3", NULL, false },
+    { "llava", "mlp", "mm.0", false },
+    { "idefics3", "idefics3", NULL, false },
+    { "mistral3", "pixtral", "mm.1", true },
+    { "pixtral", "pixtral", "mm.1", true },
+    { "qwen2_5_vl", "qwen2.5vl_merger", NULL, false },
+    { "qwen2_vl", "qwen2vl_merger", NULL, false },
+    { "qwen3_vl", "qwen3vl_merger", NULL, false },
+    { "gemma4", "gemma4v", NULL, false },
+    { "gemma4_unified", "gemma4uv", NULL, false },
+    { "glm4v", "glm4v", NULL, false },
+    { "glm_ocr", "glm4v", NULL, false },
+    { "paddleocr_vl", "paddleocr", "mm.1", false },
+    { "exaone4_5", "exaone4_5", NULL, false },
+    { "qwen2_5_omni", "qwen2.5o", NULL, false },
+    { "qwen3_omni_moe", "qwen3vl_merger", NULL, false },
 };
 
 static bool ends(const char *name, const char *end) { return view_ends(view_of(name), end); }
 
 /* False: the tensor is not the tower's. */
 static bool gguf_name(const family_row *f, const char *hf, int run, char *out, size_t bytes) {
+    if (strncmp(hf, "thinker.", 8) == 0) hf += 8;
     const char *layer = strstr(hf, "layers.");
     if (!layer) layer = strstr(hf, "blocks.");
-    const char *dot = layer ? strchr(layer + 7, '.') : NULL, *deep = strstr(hf, "deepstack_merger_list.");
+    const char *dot = layer ? strchr(layer + 7, '.') : NULL, *deep = strstr(hf, "merger_list.");
     if (!strstr(hf, "visual.") && (strncmp(hf, "model.layers.", 13) == 0 || strstr(hf, "embed_tokens"))) return false;
     if (deep) { /* by the layer: 0 and 2 */
-        const char *what = strchr(deep + 22, '.') + 1;
-        snprintf(out, bytes, "v.deepstack.%d.%s", 2 * atoi(deep + 22), what + (strncmp(what, "linear_", 7) ? 0 : 7));
+        static const char *const ours[][2] = { { "norm", "norm" },      { "ln_q", "norm" }, { "linear_fc1", "fc1" },
+                                               { "linear_fc2", "fc2" }, { "mlp.0", "fc1" }, { "mlp.2", "fc2" } };
+        const char              *what = strchr(deep + 12, '.') + 1;
+        for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) {
+            size_t n = strlen(ours[i][0]);
+            if (strncmp(what, ours[i][0], n) == 0)
+                snprintf(out, bytes, "v.deepstack.%d.%s%s", 2 * atoi(deep + 12), ours[i][1], what + n);
+        }
         return true;
     }
     if (strstr(hf, "language_model") || strstr(hf, "text_model") || strncmp(hf, "lm_head", 7) == 0) return false;
@@ -274,34 +313,46 @@ static void set(gguf_writer *w, const char *key, int64_t value) {
     assert_int_equal(gguf_writer_set_int(w, full, META_U32, value, NULL), 0);
 }
 
+static size_t n_taps(const json_value *vc) { return json_count(json_get(vc, "deepstack_visual_indexes")); }
+
 static void set_qwen(gguf_writer *w, const family_row *f, const json_value *vc) {
-    bool second = strcmp(f->name, "qwen2_5_vl") == 0;
+    bool exaone = strcmp(f->name, "exaone4_5") == 0, second = exaone || strncmp(f->name, "qwen2_5", 7) == 0;
+    if (exaone) set(w, "attention.head_count_kv", number(vc, "num_key_value_heads", 0));
     set(w, "spatial_merge_size", number(vc, "spatial_merge_size", 0));
     if (second) {
-        set(w, "n_wa_pattern", 2); /* of three layers the second sees everything */
+        set(w, "n_wa_pattern", 2); /* the second layer sees everything */
         set(w, "window_size", number(vc, "window_size", 0));
-    } else if (strcmp(f->name, "qwen3_vl") == 0) {
+    } else if (n_taps(vc)) {
         const bool deep[] = { true, false, true };
-        assert_int_equal(gguf_writer_set_array(w, "clip.vision.is_deepstack_layers", META_BOOL, deep, 3, NULL), 0);
+        assert_int_equal(gguf_writer_set_array(w, "clip.vision.is_deepstack_layers", META_BOOL, deep,
+                                               (size_t)number(vc, "depth", 0), NULL),
+                         0);
     }
 }
 
 static void set_keys(gguf_writer *w, const family_row *f, const json_value *config, const json_value *pre, int run) {
     const json_value *vc = json_get(config, "vision_config");
     const char *const lists[] = { "image_mean", "image_std" };
-    bool              eps = json_get(vc, "layer_norm_eps") != NULL;
+    bool              eps = json_get(vc, "layer_norm_eps") != NULL, paddle = strcmp(f->name, "paddleocr_vl") == 0;
     double            x = 1e-5;
     assert_int_equal(gguf_writer_set_string(w, "general.architecture", "clip", NULL), 0);
-    assert_int_equal(gguf_writer_set_string(w, "clip.projector_type", f->projector, NULL), 0);
+    bool sounds = strcmp(f->name, "qwen3_omni_moe") == 0; /* a file that says it of pictures and of sounds */
+    assert_int_equal(
+        gguf_writer_set_string(w, sounds ? "clip.vision.projector_type" : "clip.projector_type", f->projector, NULL),
+        0);
     set(w, "block_count", run);
     set(w, "embedding_length", number(vc, "embed_dim", number(vc, "hidden_size", number(vc, "mm_embed_dim", 0))));
     set(w, "feed_forward_length", number(vc, "intermediate_size", 32)); /* Qwen 2 VL: the language model's width */
     set(w, "attention.head_count", number(vc, "num_attention_heads", number(vc, "num_heads", 0)));
     set(w, "patch_size", number(vc, "patch_size", 0));
-    set(w, "image_size", number(vc, "image_size", 4 * number(vc, "patch_size", 0))); /* Qwen 3 VL: 16 places */
+    set(w, "image_size", paddle ? 137 : number(vc, "image_size", 4 * number(vc, "patch_size", 0))); /* Qwen 3 VL: 16 */
     set(w, "projection_dim", text_width(config));
     if (eps) (void)json_number(json_get(vc, "layer_norm_eps"), &x);
     if (strncmp(f->name, "gemma4", 6) == 0) x = 1e-6;
+    if (paddle) { /* image_size is the root of the largest area there */
+        set(w, "image_min_pixels", number(pre, "min_pixels", 0));
+        set(w, "image_max_pixels", number(pre, "max_pixels", 0));
+    }
     assert_int_equal(gguf_writer_set_real(w, "clip.vision.attention.layer_norm_epsilon", META_F32, x, NULL), 0);
     if (strcmp(f->name, "idefics3") == 0) {
         set(w, "projector.scale_factor", number(config, "scale_factor", 0));
@@ -310,7 +361,7 @@ static void set_keys(gguf_writer *w, const family_row *f, const json_value *conf
     if (strcmp(f->name, "gemma3") == 0) set(w, "projector.scale_factor", 2); /* 4 x 4 patches, 2 x 2 tokens */
     if (strcmp(f->name, "gemma4_unified") == 0) set(w, "projector.scale_factor", number(vc, "pooling_kernel_size", 0));
     if (strcmp(f->name, "mistral3") == 0) set(w, "spatial_merge_size", number(config, "spatial_merge_size", 0));
-    if (strncmp(f->name, "qwen", 4) == 0) set_qwen(w, f, vc);
+    if (strncmp(f->name, "qwen", 4) == 0 || strcmp(f->name, "exaone4_5") == 0) set_qwen(w, f, vc);
     if (strcmp(f->name, "pixtral") == 0 || strcmp(f->name, "mistral3") == 0) /* the activation is the family's there */
         assert_true(json_cstr(json_get(vc, "hidden_act")) != NULL);
     for (int i = 0; i < 2; i++) {
@@ -327,7 +378,7 @@ static void set_keys(gguf_writer *w, const family_row *f, const json_value *conf
 }
 
 static void write_mmproj(const family_row *f, const model_file *m, const json_value *pre, const char *path) {
-    const json_value *config = model_file_config(m), *vc = json_get(config, "vision_config");
+    const json_value *config = source_outer(m), *vc = json_get(config, "vision_config");
     size_t            n = model_file_tensor_count(m);
     void            **kept = calloc(n, sizeof *kept);
     int               run = number(vc, "num_hidden_layers", number(vc, "depth", 0)) - (strcmp(f->name, "llava") == 0);
@@ -404,8 +455,8 @@ static void check(const family_row *f, const char *dir) {
         return;
     }
     assert_int_equal(model_file_open(&m, path, &e), 0);
-    int width = text_width(model_file_config(m));
-    if (strcmp(f->name, "qwen3_vl") == 0) width *= 3; /* two taps */
+    int width = text_width(source_outer(m));
+    width *= 1 + (int)n_taps(json_get(source_outer(m), "vision_config"));
     snprintf(path, sizeof path, "%s/%s/preprocessor_config.json", DIR, f->name);
     text = read_text(path, &n);
     arena_init(&mem, 0);

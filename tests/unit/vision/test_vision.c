@@ -333,6 +333,8 @@ static void test_detail(void **state) {
     } rows[] = {
         { { .kind = VISION_QWEN3, .patch = 16, .merge = 2, .least = 65536, .most = 16777216 }, 31 * 62, 11 * 22 },
         { { .kind = VISION_QWEN2, .patch = 14, .merge = 2, .least = 3136, .most = 12845056 }, 36 * 71, 12 * 25 },
+        { { .kind = VISION_GLM, .patch = 14, .merge = 2, .least = 6272, .most = 5880000 }, 36 * 71, 12 * 25 },
+        { { .kind = VISION_PADDLEOCR, .patch = 14, .merge = 2, .least = 147384, .most = 2822400 }, 36 * 71, 12 * 25 },
         { { .kind = VISION_PIXTRAL, .patch = 16, .merge = 1, .edge = 1024, .side = 1024 }, 32 * 64, 16 * 32 },
         { { .kind = VISION_GEMMA4, .patch = 16, .merge = 3, .most = 280 }, 11 * 23, 5 * 11 },
         { { .kind = VISION_GEMMA3, .patch = 14, .merge = 4, .side = 896 }, 256, 256 },
@@ -364,6 +366,15 @@ static void test_gemma4(void **state) { (void)state, check_family("gemma4"); }
 static void test_qwen3_5(void **state) { (void)state, check_family("qwen3_5"); }
 static void test_gemma4_unified(void **state) { (void)state, check_family("gemma4_unified"); }
 static void test_gemma4_e(void **state) { (void)state, check_family("gemma4_e"); }
+static void test_glm4v(void **state) { (void)state, check_family("glm4v"); }
+static void test_glm4v_moe(void **state) { (void)state, check_family("glm4v_moe"); }
+static void test_paddleocr_vl(void **state) { (void)state, check_family("paddleocr_vl"); }
+static void test_video_llama_3(void **state) { (void)state, check_family("video_llama_3"); }
+static void test_exaone4_5(void **state) { (void)state, check_family("exaone4_5"); }
+static void test_qwen2_5_omni(void **state) { (void)state, check_family("qwen2_5_omni"); }
+static void test_qwen3_omni_moe(void **state) { (void)state, check_family("qwen3_omni_moe"); }
+static void test_ernie4_5_vl_moe(void **state) { (void)state, check_family("ernie4_5_vl_moe"); }
+static void test_glm_ocr(void **state) { (void)state, check_family("glm_ocr"); }
 
 /* Pillow's own results, to the bit. */
 static void test_resize(void **state) {
@@ -402,12 +413,19 @@ static void test_resize(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_resize),     cmocka_unit_test(test_gemma3),
-                                        cmocka_unit_test(test_detail),     cmocka_unit_test(test_llava),
-                                        cmocka_unit_test(test_idefics3),   cmocka_unit_test(test_mistral3),
-                                        cmocka_unit_test(test_pixtral),    cmocka_unit_test(test_qwen2_vl),
-                                        cmocka_unit_test(test_qwen2_5_vl), cmocka_unit_test(test_qwen3_vl),
-                                        cmocka_unit_test(test_gemma4),     cmocka_unit_test(test_qwen3_5),
-                                        cmocka_unit_test(test_gemma4_e),   cmocka_unit_test(test_gemma4_unified) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_resize),         cmocka_unit_test(test_gemma3),
+        cmocka_unit_test(test_detail),         cmocka_unit_test(test_llava),
+        cmocka_unit_test(test_idefics3),       cmocka_unit_test(test_mistral3),
+        cmocka_unit_test(test_pixtral),        cmocka_unit_test(test_qwen2_vl),
+        cmocka_unit_test(test_qwen2_5_vl),     cmocka_unit_test(test_qwen3_vl),
+        cmocka_unit_test(test_gemma4),         cmocka_unit_test(test_qwen3_5),
+        cmocka_unit_test(test_gemma4_e),       cmocka_unit_test(test_glm4v),
+        cmocka_unit_test(test_glm4v_moe),      cmocka_unit_test(test_glm_ocr),
+        cmocka_unit_test(test_paddleocr_vl),   cmocka_unit_test(test_video_llama_3),
+        cmocka_unit_test(test_qwen2_5_omni),   cmocka_unit_test(test_qwen3_omni_moe),
+        cmocka_unit_test(test_exaone4_5),      cmocka_unit_test(test_ernie4_5_vl_moe),
+        cmocka_unit_test(test_gemma4_unified),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
