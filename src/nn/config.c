@@ -610,6 +610,30 @@ int64_t nn_config_outer_int(nn_config *c, const char *gguf, const char *hf, int6
     return x;
 }
 
+int nn_config_outer_ints(nn_config *c, const char *gguf, const char *hf, int *out, int most) {
+    const json_value *part = step_out(c);
+    value             v = find(c, gguf, hf);
+    bool              list = is_list(v);
+    int               n = list ? list_count(v) : found(v);
+    if (n > most) nn_config_fail(c, "the field \"%s\" has %d numbers, more than %d", key_shown(c, gguf, hf), n, most);
+    for (int i = 0; i < n && !c->failed; i++) {
+        double x = 0;
+        if (!number(v, list ? i : -1, &x) || x != floor(x) || fabs(x) > 1e6)
+            nn_config_fail(c, "the field \"%s\" is not of whole numbers", key_shown(c, gguf, hf));
+        else
+            out[i] = (int)x;
+    }
+    c->root = part;
+    return c->failed ? 0 : n;
+}
+
+double nn_config_outer_real(nn_config *c, const char *gguf, const char *hf, double dflt) {
+    const json_value *part = step_out(c);
+    double            x = nn_config_real(c, gguf, hf, dflt);
+    c->root = part;
+    return x;
+}
+
 nn_act_kind nn_config_outer_act(nn_config *c, const char *gguf, const char *hf, nn_act_kind dflt) {
     const json_value *part = step_out(c);
     nn_act_kind       x = nn_config_act(c, gguf, hf, dflt);
@@ -716,9 +740,11 @@ static void read_tied(nn_config *c) {
         c->tied_by = names[i / 2];
         return;
     }
+    static const char *const around[] = { "internvl", "aya_vision", "cohere2_vision", NULL };
     outer = json_cstr(json_get(c->root, "model_type"));
     inner = json_cstr(json_get(c->text, "model_type"));
-    c->tied = is_one_of(c->arch->tied, outer) || (!is_one_of(c->arch->names, outer) && is_one_of(c->arch->tied, inner));
+    c->tied = is_one_of(around, outer) || is_one_of(c->arch->tied, outer) ||
+              (!is_one_of(c->arch->names, outer) && is_one_of(c->arch->tied, inner));
 }
 
 static void check_dims(nn_config *c, const nn_dims *d, unsigned lacks) {

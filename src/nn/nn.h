@@ -137,7 +137,9 @@ const int *nn_config_layer_ints(nn_config *c, const char *gguf, const char *hf, 
 const int *nn_config_layer_is(nn_config *c, const char *gguf, const char *hf, const char *text, int every);
 
 /* For a part of a model whose fields stand in an object of their own (vision_config): look-ups outside of it. */
-int64_t     nn_config_outer_int(nn_config *c, const char *gguf, const char *hf, int64_t dflt);
+int64_t nn_config_outer_int(nn_config *c, const char *gguf, const char *hf, int64_t dflt);
+int     nn_config_outer_ints(nn_config *c, const char *gguf, const char *hf, int *out, int most); /* how many; one */
+double  nn_config_outer_real(nn_config *c, const char *gguf, const char *hf, double dflt);
 nn_act_kind nn_config_outer_act(nn_config *c, const char *gguf, const char *hf, nn_act_kind dflt);
 
 /* Notes a derived value under the key where a GGUF file keeps it. */
@@ -527,6 +529,7 @@ typedef struct nn_tower_top {
     bool          channels_last; /* a patch is [y][x][channel] */
     bool          crossed;       /* positions are one per column, then as many per row, and both are added */
     const nn_vec *class_row;     /* a row that is no patch and goes first; NULL: none */
+    const nn_vec *patch_bias;    /* where there is one: added to the others alone; NULL: nothing is */
 } nn_tower_top;
 /*
  * The same for sounds: a tower takes the frames of a mel spectrogram and halves their number. Its hparams begin with nn_ears_dims

@@ -29,6 +29,19 @@ static const name_row names[] = {
     { "embeddings.patch_embedding.bias", "v.patch_embd.bias" },
     { "embeddings.position_embedding.weight", "v.position_embd.weight" },
     { "embeddings.class_embedding", "v.class_embd" },
+    { "embeddings.cls_token", "v.class_embd" },
+    { "embeddings.position_embeddings", "v.position_embd.weight" },
+    { "embeddings.patch_embeddings.projection.weight", "v.patch_embd.weight" },
+    { "embeddings.patch_embeddings.projection.bias", "v.patch_embd.bias" },
+    { "#layernorm_before", "ln1" },
+    { "#layernorm_after", "ln2" },
+    { "#attention.q_norm", "attn_q_norm" },
+    { "#attention.k_norm", "attn_k_norm" },
+    { "#attention.projection_layer", "attn_out" },
+    { "#lambda_1", "ls1.weight" },
+    { "#lambda_2", "ls2.weight" },
+    { "multi_modal_projector.layer_norm.weight", "mm.model.mlp.0.weight" },
+    { "multi_modal_projector.layer_norm.bias", "mm.model.mlp.0.bias" },
     { "pre_layrnorm.weight", "v.pre_ln.weight" },
     { "pre_layrnorm.bias", "v.pre_ln.bias" },
     { "post_layernorm.weight", "v.post_ln.weight" },
@@ -102,11 +115,17 @@ typedef struct family_row {
 } family_row;
 
 static const family_row families[] = {
-    { "gemma3", "gemma3", NULL, false },           { "llava", "mlp", "mm.0", false },
-    { "idefics3", "idefics3", NULL, false },       { "mistral3", "pixtral", "mm.1", true },
-    { "pixtral", "pixtral", "mm.1", true },        { "qwen2_5_vl", "qwen2.5vl_merger", NULL, false },
-    { "qwen2_vl", "qwen2vl_merger", NULL, false }, { "qwen3_vl", "qwen3vl_merger", NULL, false },
-    { "gemma4", "gemma4v", NULL, false }
+    { "gemma3", "gemma3", NULL, false },
+    { "llava", "mlp", "mm.0", false },
+    { "idefics3", "idefics3", NULL, false },
+    { "mistral3", "pixtral", "mm.1", true },
+    { "pixtral", "pixtral", "mm.1", true },
+    { "qwen2_5_vl", "qwen2.5vl_merger", NULL, false },
+    { "qwen2_vl", "qwen2vl_merger", NULL, false },
+    { "qwen3_vl", "qwen3vl_merger", NULL, false },
+    { "gemma4", "gemma4v", NULL, false },
+    { "internvl", "internvl", "mm.model.mlp.1", false },
+    { "internvl_6b", "internvl", "mm.model.mlp.1", false },
 };
 
 static bool ends(const char *name, const char *end) { return view_ends(view_of(name), end); }
@@ -115,6 +134,7 @@ static bool ends(const char *name, const char *end) { return view_ends(view_of(n
 static bool gguf_name(const family_row *f, const char *hf, int run, char *out, size_t bytes) {
     const char *layer = strstr(hf, "layers.");
     if (!layer) layer = strstr(hf, "blocks.");
+    if (!layer) layer = strstr(hf, ".layer.");
     const char *dot = layer ? strchr(layer + 7, '.') : NULL, *deep = strstr(hf, "deepstack_merger_list.");
     if (!strstr(hf, "visual.") && (strncmp(hf, "model.layers.", 13) == 0 || strstr(hf, "embed_tokens"))) return false;
     if (deep) { /* by the layer: 0 and 2 */
@@ -129,7 +149,8 @@ static bool gguf_name(const family_row *f, const char *hf, int run, char *out, s
             snprintf(out, bytes, "%s", names[i].gguf);
             return true;
         }
-        if (names[i].hf[0] == '#' && dot && strncmp(dot + 1, names[i].hf + 1, n) == 0 && dot[1 + n] == '.') {
+        if (names[i].hf[0] == '#' && dot && strncmp(dot + 1, names[i].hf + 1, n) == 0 &&
+            (dot[1 + n] == '.' || dot[1 + n] == '\0')) {
             if (atoi(layer + 7) >= run) return false; /* converters leave out what is not used */
             const char *rest = strncmp(dot + 1 + n, ".linear.", 8) == 0 ? dot + 8 + n : dot + 1 + n;
             snprintf(out, bytes, "v.blk.%d.%s%s", atoi(layer + 7), names[i].gguf, rest);
@@ -141,7 +162,8 @@ static bool gguf_name(const family_row *f, const char *hf, int run, char *out, s
         snprintf(module, sizeof module, "multi_modal_projector.linear_%d", i);
         const char *at = strstr(hf, module);
         if (!at) continue;
-        snprintf(out, bytes, "%s%s", i == 1 ? f->first : "mm.2", at + strlen(module));
+        const char *second = strncmp(f->name, "internvl", 8) == 0 ? "mm.model.mlp.3" : "mm.2";
+        snprintf(out, bytes, "%s%s", i == 1 ? f->first : second, at + strlen(module));
         return true;
     }
     return false;
@@ -151,6 +173,12 @@ static int number(const json_value *v, const char *key, int dflt) {
     int64_t x = dflt;
     (void)json_int(json_get(v, key), &x);
     return (int)x;
+}
+
+/* Of a square, which may be one number or two. */
+static int side_of(const json_value *v, const char *key, int dflt) {
+    int64_t x;
+    return json_int(json_at(json_get(v, key), 0), &x) ? (int)x : number(v, key, dflt);
 }
 
 static int text_width(const json_value *config) {
@@ -267,8 +295,8 @@ static void set_keys(gguf_writer *w, const family_row *f, const json_value *conf
     set(w, "embedding_length", number(vc, "embed_dim", number(vc, "hidden_size", 0)));
     set(w, "feed_forward_length", number(vc, "intermediate_size", 32)); /* Qwen 2 VL: the language model's width */
     set(w, "attention.head_count", number(vc, "num_attention_heads", number(vc, "num_heads", 0)));
-    set(w, "patch_size", number(vc, "patch_size", 0));
-    set(w, "image_size", number(vc, "image_size", 4 * number(vc, "patch_size", 0))); /* Qwen 3 VL: 16 places */
+    set(w, "patch_size", side_of(vc, "patch_size", 0));
+    set(w, "image_size", side_of(vc, "image_size", 4 * number(vc, "patch_size", 0))); /* Qwen 3 VL: 16 places */
     set(w, "projection_dim", text_width(config));
     if (eps) (void)json_number(json_get(vc, "layer_norm_eps"), &x);
     if (strcmp(f->name, "gemma4") == 0) x = 1e-6;
@@ -276,6 +304,10 @@ static void set_keys(gguf_writer *w, const family_row *f, const json_value *conf
     if (strcmp(f->name, "idefics3") == 0) {
         set(w, "projector.scale_factor", number(config, "scale_factor", 0));
         set(w, "preproc_image_size", number(json_get(pre, "size"), "longest_edge", 0));
+    }
+    if (strncmp(f->name, "internvl", 8) == 0) {
+        set(w, "projector.scale_factor", 2);
+        set(w, "preproc_max_tiles", 6);
     }
     if (strcmp(f->name, "gemma3") == 0) set(w, "projector.scale_factor", 2); /* 4 x 4 patches, 2 x 2 tokens */
     if (strcmp(f->name, "mistral3") == 0) set(w, "spatial_merge_size", number(config, "spatial_merge_size", 0));
@@ -340,8 +372,8 @@ static void same_rows(const family_row *f, vision *one, vision *two, const pixel
     int     n_tiles, n, m;
     err     e = { 0 };
     assert_int_equal(vision_cut(one, p, &tiles, &n_tiles, &e), 0);
-    assert_int_equal(vision_encode_cut(one, tiles, n_tiles, &a, &n, &e), 0);
-    assert_int_equal(vision_encode_cut(two, tiles, n_tiles, &b, &m, &e), 0);
+    assert_int_equal(vision_encode_cut(one, p, tiles, n_tiles, &a, &n, &e), 0);
+    assert_int_equal(vision_encode_cut(two, p, tiles, n_tiles, &b, &m, &e), 0);
     assert_int_equal(n, m);
     size_t floats = (size_t)n * (size_t)width;
     if (bits && memcmp(a, b, floats * sizeof *a) != 0) print_message("%s: the rows differ\n", f->name);

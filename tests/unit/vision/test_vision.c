@@ -147,6 +147,21 @@ static void check_pixels(const golden *g, const json_value *c) {
         assert_int_equal(pixels_off(g, c, i, g->pixels, &at), 0);
 }
 
+/* What stands for each picture in the prompt, where the golden has it. */
+static void check_words(const golden *g, const json_value *c) {
+    for (size_t i = 0; i < json_count(json_get(c, "words")); i++) {
+        pixels p;
+        str    out;
+        err    e = { 0 };
+        read_picture(&p, picture_of(c, i));
+        str_init(&out);
+        assert_int_equal(vision_write(g->v, &p, &out, &e), 0);
+        assert_string_equal(str_cstr(&out), json_cstr(json_at(json_get(c, "words"), i)));
+        str_deinit(&out);
+        pixels_deinit(&p);
+    }
+}
+
 /* Rows from the reference's own pixels, so that nothing but the tower differs. */
 static float *tower_rows(golden *g, const json_value *c, int *n_rows) {
     const uint8_t *px = (const uint8_t *)g->pixels + integer(c, "pixels_at");
@@ -157,7 +172,9 @@ static float *tower_rows(golden *g, const json_value *c, int *n_rows) {
         int               n_tiles = (int)json_count(sizes), n;
         pixels           *tiles = calloc((size_t)n_tiles, sizeof *tiles);
         float            *rows;
+        pixels            p;
         err               e = { 0 };
+        read_picture(&p, picture_of(c, i));
         for (int k = 0; k < n_tiles; k++) {
             int64_t h = 0, w = 0;
             (void)json_int(json_at(json_at(sizes, (size_t)k), 0), &h);
@@ -166,7 +183,7 @@ static float *tower_rows(golden *g, const json_value *c, int *n_rows) {
             memcpy(tiles[k].rgb, px, pixels_bytes(&tiles[k]));
             px += pixels_bytes(&tiles[k]);
         }
-        int rc = vision_encode_cut(g->v, tiles, n_tiles, &rows, &n, &e);
+        int rc = vision_encode_cut(g->v, &p, tiles, n_tiles, &rows, &n, &e);
         if (rc < 0) print_message("%s\n", e.msg);
         assert_int_equal(rc, 0);
         int64_t want = 0;
@@ -175,6 +192,7 @@ static float *tower_rows(golden *g, const json_value *c, int *n_rows) {
         memcpy(all + (size_t)n_all * (size_t)width, rows, (size_t)n * (size_t)width * sizeof *all);
         n_all += n;
         free(rows);
+        pixels_deinit(&p);
         vision_cut_free(tiles, n_tiles);
     }
     *n_rows = n_all;
@@ -301,6 +319,7 @@ static void check_on(const char *family, const char *device) {
         const json_value *c = json_at(cases, i);
         int               n;
         check_pixels(&g, c);
+        check_words(&g, c);
         float       *rows = tower_rows(&g, c, &n);
         const float *want = (const float *)(const void *)g.rows + integer(c, "rows_at");
         double       off = rows_off(&g, c, rows, want, n) / real(c, "row_std");
@@ -362,6 +381,10 @@ static void test_qwen2_5_vl(void **state) { (void)state, check_family("qwen2_5_v
 static void test_qwen3_vl(void **state) { (void)state, check_family("qwen3_vl"); }
 static void test_gemma4(void **state) { (void)state, check_family("gemma4"); }
 static void test_qwen3_5(void **state) { (void)state, check_family("qwen3_5"); }
+static void test_internvl(void **state) { (void)state, check_family("internvl"); }
+static void test_internvl_6b(void **state) { (void)state, check_family("internvl_6b"); }
+static void test_aya_vision(void **state) { (void)state, check_family("aya_vision"); }
+static void test_cohere2_vision(void **state) { (void)state, check_family("cohere2_vision"); }
 static void test_gemma4_e(void **state) { (void)state, check_family("gemma4_e"); }
 
 /* Pillow's own results, to the bit. */
@@ -401,12 +424,13 @@ static void test_resize(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_resize),     cmocka_unit_test(test_gemma3),
-                                        cmocka_unit_test(test_detail),     cmocka_unit_test(test_llava),
-                                        cmocka_unit_test(test_idefics3),   cmocka_unit_test(test_mistral3),
-                                        cmocka_unit_test(test_pixtral),    cmocka_unit_test(test_qwen2_vl),
-                                        cmocka_unit_test(test_qwen2_5_vl), cmocka_unit_test(test_qwen3_vl),
-                                        cmocka_unit_test(test_gemma4),     cmocka_unit_test(test_qwen3_5),
-                                        cmocka_unit_test(test_gemma4_e) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_resize),     cmocka_unit_test(test_gemma3),        cmocka_unit_test(test_detail),
+        cmocka_unit_test(test_llava),      cmocka_unit_test(test_idefics3),      cmocka_unit_test(test_mistral3),
+        cmocka_unit_test(test_pixtral),    cmocka_unit_test(test_qwen2_vl),      cmocka_unit_test(test_qwen2_5_vl),
+        cmocka_unit_test(test_qwen3_vl),   cmocka_unit_test(test_gemma4),        cmocka_unit_test(test_qwen3_5),
+        cmocka_unit_test(test_gemma4_e),   cmocka_unit_test(test_internvl),      cmocka_unit_test(test_internvl_6b),
+        cmocka_unit_test(test_aya_vision), cmocka_unit_test(test_cohere2_vision)
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
