@@ -3,7 +3,8 @@
  * Projectors: from the rows of a tower to those of a language model. Those of a square of patches come side by side.
  *
  *     Gemma 3     a norm and a matrix over the mean of a square of patches
- *     LLaVA       two layers over each patch
+ *     LLaVA       two layers over each patch; over what several layers of the tower have for it, side by side. LLaVA 1.6 and
+ *                 its kin have a row for the end of a line
  *     Idefics 3   one matrix over a square of patches, side by side
  *     Mistral 3   the same, and two layers behind it
  *     Voxtral     two layers over four places of a sound, side by side
@@ -14,7 +15,7 @@
 
 #include <math.h>
 
-typedef enum kind { GEMMA3, LLAVA, IDEFICS3, MISTRAL3, GEMMA4, GEMMA4_EARS, VOXTRAL } kind;
+typedef enum kind { GEMMA3, LLAVA, LLAVA_NEXT, IDEFICS3, MISTRAL3, GEMMA4, GEMMA4_EARS, VOXTRAL } kind;
 
 typedef struct hparams {
     nn_dims     d; /* the tower's */
@@ -22,11 +23,13 @@ typedef struct hparams {
     int         n_in, n_out; /* widths */
     int         pooled;      /* patches that a row is the mean of */
     nn_act_kind act;
+    float       scale; /* LLAVA: on what comes out */
 } hparams;
 
 typedef struct top {
-    const nn_vec *norm, *shift, *size;
-    nn_linear     merge, first, second;
+    nn_projector_top t;
+    const nn_vec    *norm, *shift, *size;
+    nn_linear        merge, first, second;
 } top;
 
 typedef char layer;
@@ -56,10 +59,19 @@ static void setup_gemma3(nn_config *c, void *p) {
 }
 
 static void setup_llava(nn_config *c, void *p) {
+    enum { MOST_LAYERS = 5 };
     hparams *h = p;
+    int layers[MOST_LAYERS], n = nn_config_outer_ints(c, "feature_layer", "vision_feature_layer", layers, MOST_LAYERS);
     h->kind = LLAVA;
     h->act = nn_config_outer_act(c, NULL, "projector_hidden_act", NN_ACT_GELU);
-    read_widths(c, h, 1);
+    h->scale = (float)nn_config_real(c, "rows.scale", NULL, 1);
+    read_widths(c, h, n ? n : 1);
+}
+
+static void setup_llava_next(nn_config *c, void *p) {
+    hparams *h = p;
+    setup_llava(c, p);
+    h->kind = LLAVA_NEXT;
 }
 
 static void setup_idefics3(nn_config *c, void *p) {
@@ -117,6 +129,10 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
         nn_bind_linear(b, &t->first, "mm.input_projection^|mm.mm_input_projection^",
                        "model.multi_modal_projector.mm_input_projection_weight^", h->n_in, h->n_out, NN_NO_BIAS);
         break;
+    case LLAVA_NEXT:
+        t->t.scale = h->scale;
+        nn_bind_vec(b, &t->t.newline, "model.image_newline|v.image_newline", "model.image_newline", h->n_out, 0);
+        /* fallthrough */
     case LLAVA:
         nn_bind_linear(b, &t->first, "mm.0|mm.1", "model.multi_modal_projector.linear_1", h->n_in, h->n_out, 0);
         nn_bind_linear(b, &t->second, "mm.2", "model.multi_modal_projector.linear_2", h->n_out, h->n_out, 0);
@@ -178,6 +194,7 @@ static void forward(nn_tape *t, const nn_net *net) {
         nn_act(t, x, h->act);
         x = nn_project(t, x, tw->second);
     }
+    if (h->scale != 0 && h->scale != 1) nn_scale(t, x, h->scale);
     nn_vectors(t, nn_outputs(t, x));
 }
 
@@ -199,6 +216,7 @@ static void forward(nn_tape *t, const nn_net *net) {
 static const char *const roots[] = { "", "model.", NULL };
 PROJECTOR(gemma3, "gemma3_projector", setup_gemma3);
 PROJECTOR(llava, "llava_projector", setup_llava);
+PROJECTOR(llava_next, "llava_next_projector", setup_llava_next);
 PROJECTOR(idefics3, "idefics3_projector", setup_idefics3);
 PROJECTOR(mistral3, "mistral3_projector", setup_mistral3);
 PROJECTOR(gemma4, "gemma4_projector", setup_gemma4);

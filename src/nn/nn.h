@@ -531,6 +531,11 @@ typedef struct nn_tower_top {
     const nn_vec *class_row;     /* a row that is no patch and goes first; NULL: none */
     const nn_vec *patch_bias;    /* where there is one: added to the others alone; NULL: nothing is */
 } nn_tower_top;
+/* A projector whose picture has a learned row at the end of each line of rows: its top begins with this. */
+typedef struct nn_projector_top {
+    const nn_vec *newline; /* as wide as what comes out; NULL: there is none */
+    float         scale;   /* on it and on all rows: the language model's on its embeddings */
+} nn_projector_top;
 /*
  * The same for sounds: a tower takes the frames of a mel spectrogram and halves their number. Its hparams begin with nn_ears_dims
  * and its top with nn_ears_top. An input row is NN_EARS_FRAMES frames around a place, a number (1, or 0 at the first place) and

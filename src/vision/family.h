@@ -45,11 +45,12 @@ enum { VISION_SETS = 8 };
 
 /* What the tower and the projector are built from, and how many rows they take. */
 typedef struct vision_parts {
-    nn_part       tower, projector;
-    nn_config_set set[VISION_SETS]; /* what the files do not say, or say elsewhere; for both */
-    char          keys[64];
-    bool          inside; /* the tower lies in the model's own GGUF file */
-    int           patches, squares;
+    nn_part           tower, projector;
+    nn_config_set     set[VISION_SETS]; /* what the files do not say, or say elsewhere; for both */
+    char              keys[64];
+    const model_file *from;   /* the file with the tower */
+    bool              inside; /* the tower lies in the model's own GGUF file */
+    int               patches, squares;
 } vision_parts;
 
 struct vision_family {

@@ -25,10 +25,14 @@ typedef enum vision_kind {
     VISION_INTERNVL_CHAT,
     VISION_AYA,
     VISION_COHERE2,
+    VISION_LLAVA_NEXT,
+    VISION_LLAVA_ONEVISION,
     VISION_KINDS
 } vision_kind;
 
 typedef struct vision_family vision_family; /* family.h */
+
+enum { VISION_MOST_GRIDS = 64, VISION_MOST_TILES = 64 };
 
 /* How a picture is prepared; part of the key of its rows. */
 typedef struct vision_rules {
@@ -44,6 +48,9 @@ typedef struct vision_rules {
     int           least, most; /* QWEN: pixels; GEMMA4: rows at most; INTERNVL and its kin: tiles */
     int           window;      /* QWEN2_5: squares on the side of a window */
     bool          whole;       /* the rows of a picture see each other */
+    int           most_kept;   /* LLAVA_ONEVISION: tiles whose rows a picture has at most; 0: any */
+    int           n_grids;     /* LLAVA_NEXT and its kin: the canvases, in tiles */
+    uint8_t       grid[VISION_MOST_GRIDS][2]; /* rows, columns */
 } vision_rules;
 
 /* What becomes of a picture of some size. */

@@ -45,6 +45,7 @@ static void find_parts(vision_parts *p, const vision_rules *r, const model_file 
                        int width) {
     const vision_family *f = vision_families[r->kind];
     const json_value    *config = mmproj ? NULL : model_file_config(model);
+    p->from = mmproj ? mmproj : model;
     p->inside = !mmproj && rules_inside(model, p->keys);
     if (p->inside) p->keys[strlen(p->keys) - 1] = '\0'; /* the point */
     p->tower = (nn_part){ .arch = f->tower,

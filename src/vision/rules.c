@@ -32,7 +32,9 @@ static bool fits(const vision_source *s, const vision_family *f, const vision_ki
     if (s->mmproj) {
         const meta_value *m = model_file_meta(s->mmproj, "clip.projector_type");
         if (!m) m = model_file_meta(s->mmproj, "clip.vision.projector_type");
-        return meta_string(m, &type) && text_is(type, k->projector) && shows(s->model, f->shows);
+        if (!meta_string(m, &type) || !text_is(type, k->projector) || !shows(s->model, f->shows)) return false;
+        /* Files of LLaVA 1.5 and of its successors say the same. */
+        return !text_is(type, "mlp") || (f->arrange != NULL) == (source_meta(s, "image_grid_pinpoints") != NULL);
     }
     const char *outer = json_cstr(json_get(s->config, "model_type")),
                *inner = json_cstr(json_get(s->vision, "model_type"));

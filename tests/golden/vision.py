@@ -272,6 +272,41 @@ family("cohere2_vision", {
                                       "eoi_token": "<|END_OF_IMG|>", "img_line_break_token": "<|IMG_LINE_BREAK|>"}))
 
 
+NEXT = {"architectures": ["LlavaNextForConditionalGeneration"], "model_type": "llava_next", "image_token_index": IMAGE,
+        "projector_hidden_act": "gelu", "vision_feature_layer": -2, "vision_feature_select_strategy": "default",
+        "image_grid_pinpoints": [[28, 56], [56, 28], [56, 56], [84, 28], [28, 84]], "tie_word_embeddings": False,
+        "text_config": dict(TEXT, model_type="llama", rms_norm_eps=1e-5),
+        "vision_config": dict(FAMILIES["llava"]["config"]["vision_config"], image_size=28, patch_size=7)}
+NEXT_PRE = dict(USUAL, **CLIP_NORM, image_processor_type="LlavaNextImageProcessor", do_center_crop=True, do_pad=True,
+                size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28}, do_convert_rgb=True, resample=3,
+                image_grid_pinpoints=NEXT["image_grid_pinpoints"])
+NEXT_WORDS = ("LlavaNextProcessor", {"patch_size": 7, "num_additional_image_tokens": 1, "image_token": "<image>",
+                                     "vision_feature_select_strategy": "default"})
+family("llava_next", NEXT, NEXT_PRE, "LlavaNextImageProcessor", tiles=True, words=NEXT_WORDS)
+
+GRANITE = {k: v for k, v in TEXT.items() if k != "head_dim"}
+family("granite_vision", {  # LLaVA-NeXT over several layers of SigLIP
+    **NEXT, "vision_feature_layer": [-3, -2, -1], "vision_feature_select_strategy": "full",
+    "text_config": dict(GRANITE, model_type="granite", rms_norm_eps=1e-5, attention_multiplier=0.25,
+                        embedding_multiplier=12.0, logits_scaling=8.0, residual_multiplier=0.22, rope_theta=300000),
+    "vision_config": dict(SIGLIP, num_hidden_layers=3, image_size=28, patch_size=7),
+}, dict(NEXT_PRE, **HALF), "LlavaNextImageProcessor", tiles=True,
+    words=(NEXT_WORDS[0], dict(NEXT_WORDS[1], num_additional_image_tokens=0, vision_feature_select_strategy="full")))
+
+PINPOINTS = [[28 * h, 28 * w] for h in range(1, 4) for w in range(1, 4)]
+family("llava_onevision", {
+    "architectures": ["LlavaOnevisionForConditionalGeneration"], "model_type": "llava_onevision",
+    "image_token_index": IMAGE, "video_token_index": 153, "projector_hidden_act": "gelu", "vision_feature_layer": -1,
+    "vision_feature_select_strategy": "full", "image_grid_pinpoints": PINPOINTS, "tie_word_embeddings": False,
+    "vision_aspect_ratio": "anyres_max_2",
+    "text_config": dict(QWEN2, model_type="qwen2", rms_norm_eps=1e-6, hidden_act="silu", rope_theta=1000000.0),
+    "vision_config": dict(SIGLIP, image_size=28, patch_size=7),
+}, dict(USUAL, **HALF, image_processor_type="LlavaOnevisionImageProcessor", do_pad=True, do_convert_rgb=True, resample=3,
+        size={"height": 28, "width": 28}, image_grid_pinpoints=PINPOINTS), "LlavaOnevisionImageProcessor", tiles=True,
+    words=("LlavaOnevisionProcessor", {"num_image_tokens": 16, "image_token": "<image>",
+                                       "vision_feature_select_strategy": "full", "vision_aspect_ratio": "anyres_max_2"}))
+
+
 def fill(name, model):
     seen = set()
     with torch.no_grad():
@@ -285,7 +320,7 @@ def fill(name, model):
                 t.fill_(1.7)
             elif key.endswith("std_scale"):
                 t.copy_(1 + 0.2 * generate.noise(name, key, tuple(t.shape)))
-            elif key.endswith(("std_bias", "class_embedding")):
+            elif key.endswith(("std_bias", "class_embedding", "image_newline")):
                 t.copy_(0.3 * generate.noise(name, key, tuple(t.shape)))
             elif "position_embedding" in key or "pos_embed" in key:
                 t.copy_(0.4 * generate.noise(name, key, tuple(t.shape)))
@@ -347,7 +382,7 @@ def images_of(name, spec, out):
             w, h = int(pos[:n, 0].max()) + 1, int(pos[:n, 1].max()) + 1
             chw.append([rows[:n].view(h, w, s, s, 3).permute(4, 0, 2, 1, 3).reshape(3, h * s, w * s)])
     elif "tiles" in spec:  # one picture at a time
-        chw.append(list(px))
+        chw.append(list(px[0] if px.dim() == 5 else px))
     elif name == "idefics3":
         tiles = [t for t in px[0]]
         chw.append(tiles)  # one picture at a time
@@ -394,7 +429,7 @@ def tokens_of(name, spec, rng, rows_per_picture, grids):
     return ids
 
 
-def words_of(spec, pictures, out):
+def words_of(spec, processor, pictures, out):
     """What the reference's processor writes for each picture; its tokenizer is not needed for that."""
     import transformers
 
@@ -402,6 +437,7 @@ def words_of(spec, pictures, out):
     p = object.__new__(getattr(transformers, cls))
     for key, value in fields.items():
         setattr(p, key, value)
+    p.image_processor = processor
     return [p.replace_image_token(out, i) for i in range(len(pictures))]
 
 
@@ -440,12 +476,13 @@ def run_case(name, spec, model, procs, names, rng, files):
     with torch.no_grad():
         parts, deep = features(model, model_args)
     rows = torch.cat(parts).float()
+    rows *= spec["config"].get("text_config", {}).get("embedding_multiplier", 1)  # as the language model does to all
     counts = [int(p.shape[0]) for p in parts]
     grids = [None] * len(names)
-    if name == "idefics3" or "tiles" in spec:  # one part per tile
+    if name == "idefics3" or "per_tile" in spec:  # one part per tile
         counts = [spec["per_tile"] * len(t) for t in singles]
     if "words" in spec:
-        case["words"] = words_of(spec, pictures, out)
+        case["words"] = words_of(spec, procs[1], pictures, out)
     if name in ("mistral3", "pixtral"):
         grids = [(h // spec["cell"], w // spec["cell"]) for h, w in out["image_sizes"].tolist()]
         counts = [h * w for h, w in grids]
@@ -474,7 +511,8 @@ def run_case(name, spec, model, procs, names, rng, files):
             except Exception as e:
                 print("   axes:", repr(e)[:200])
     # Transformers 5 lost the scale of the language model's own class in the class around it; before, it was applied.
-    logits = logits * spec["config"].get("text_config", {}).get("logit_scale", 1)
+    text = spec["config"].get("text_config", {})
+    logits = logits * text.get("logit_scale", 1) / text.get("logits_scaling", 1)
     assert torch.isfinite(logits).all() and torch.isfinite(rows).all()
     case["logits_at"] = len(files["logits.f32"]) // 4
     case["logit_std"] = float(logits.std())

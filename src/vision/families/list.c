@@ -2,15 +2,24 @@
 #include "vision/family.h"
 
 extern const vision_family vision_gemma3, vision_llava, vision_idefics3, vision_pixtral, vision_qwen2, vision_qwen2_5,
-    vision_qwen3, vision_gemma4, vision_internvl, vision_internvl_chat, vision_aya, vision_cohere2;
+    vision_qwen3, vision_gemma4, vision_internvl, vision_internvl_chat, vision_aya, vision_cohere2, vision_llava_next,
+    vision_llava_onevision;
 
 const vision_family *const vision_families[VISION_KINDS] = {
-    [VISION_GEMMA3] = &vision_gemma3,     [VISION_LLAVA] = &vision_llava,
-    [VISION_IDEFICS3] = &vision_idefics3, [VISION_PIXTRAL] = &vision_pixtral,
-    [VISION_QWEN2] = &vision_qwen2,       [VISION_QWEN2_5] = &vision_qwen2_5,
-    [VISION_QWEN3] = &vision_qwen3,       [VISION_GEMMA4] = &vision_gemma4,
-    [VISION_INTERNVL] = &vision_internvl, [VISION_INTERNVL_CHAT] = &vision_internvl_chat,
-    [VISION_AYA] = &vision_aya,           [VISION_COHERE2] = &vision_cohere2,
+    [VISION_GEMMA3] = &vision_gemma3,
+    [VISION_LLAVA] = &vision_llava,
+    [VISION_IDEFICS3] = &vision_idefics3,
+    [VISION_PIXTRAL] = &vision_pixtral,
+    [VISION_QWEN2] = &vision_qwen2,
+    [VISION_QWEN2_5] = &vision_qwen2_5,
+    [VISION_QWEN3] = &vision_qwen3,
+    [VISION_GEMMA4] = &vision_gemma4,
+    [VISION_INTERNVL] = &vision_internvl,
+    [VISION_INTERNVL_CHAT] = &vision_internvl_chat,
+    [VISION_AYA] = &vision_aya,
+    [VISION_COHERE2] = &vision_cohere2,
+    [VISION_LLAVA_NEXT] = &vision_llava_next,
+    [VISION_LLAVA_ONEVISION] = &vision_llava_onevision,
 };
 
 const vision_colours vision_colours_half = { { 0.5f, 0.5f, 0.5f }, { 0.5f, 0.5f, 0.5f } };

@@ -33,6 +33,7 @@ static const name_row names[] = {
     { "embeddings.position_embeddings", "v.position_embd.weight" },
     { "embeddings.patch_embeddings.projection.weight", "v.patch_embd.weight" },
     { "embeddings.patch_embeddings.projection.bias", "v.patch_embd.bias" },
+    { "image_newline", "model.image_newline" },
     { "#layernorm_before", "ln1" },
     { "#layernorm_after", "ln2" },
     { "#attention.q_norm", "attn_q_norm" },
@@ -126,6 +127,8 @@ static const family_row families[] = {
     { "gemma4", "gemma4v", NULL, false },
     { "internvl", "internvl", "mm.model.mlp.1", false },
     { "internvl_6b", "internvl", "mm.model.mlp.1", false },
+    { "llava_next", "mlp", "mm.0", false },
+    { "granite_vision", "mlp", "mm.0", false },
 };
 
 static bool ends(const char *name, const char *end) { return view_ends(view_of(name), end); }
@@ -284,6 +287,27 @@ static void set_qwen(gguf_writer *w, const family_row *f, const json_value *vc) 
     }
 }
 
+static void set_grids(gguf_writer *w, const json_value *config) {
+    const json_value *grids = json_get(config, "image_grid_pinpoints"),
+                     *taps = json_get(config, "vision_feature_layer");
+    int32_t flat[16], layers[4];
+    size_t  n = 2 * json_count(grids);
+    int64_t x = 0;
+    assert_true(n <= 16);
+    for (size_t i = 0; i < n; i++) {
+        assert_true(json_int(json_at(json_at(grids, i / 2), i % 2), &x));
+        flat[i] = (int32_t)x;
+    }
+    assert_int_equal(gguf_writer_set_array(w, "clip.vision.image_grid_pinpoints", META_I32, flat, n, NULL), 0);
+    if (!json_is(taps, JSON_K_ARRAY)) return;
+    for (size_t i = 0; i < json_count(taps); i++) { /* converters count from the front */
+        assert_true(json_int(json_at(taps, i), &x));
+        layers[i] = (int32_t)(x + 1 + number(json_get(config, "vision_config"), "num_hidden_layers", 0));
+    }
+    assert_int_equal(gguf_writer_set_array(w, "clip.vision.feature_layer", META_I32, layers, json_count(taps), NULL),
+                     0);
+}
+
 static void set_keys(gguf_writer *w, const family_row *f, const json_value *config, const json_value *pre, int run) {
     const json_value *vc = json_get(config, "vision_config");
     const char *const lists[] = { "image_mean", "image_std" };
@@ -305,6 +329,7 @@ static void set_keys(gguf_writer *w, const family_row *f, const json_value *conf
         set(w, "projector.scale_factor", number(config, "scale_factor", 0));
         set(w, "preproc_image_size", number(json_get(pre, "size"), "longest_edge", 0));
     }
+    if (json_get(config, "image_grid_pinpoints")) set_grids(w, config);
     if (strncmp(f->name, "internvl", 8) == 0) {
         set(w, "projector.scale_factor", 2);
         set(w, "preproc_max_tiles", 6);
@@ -331,10 +356,10 @@ static void write_mmproj(const family_row *f, const model_file *m, const json_va
     const json_value *config = model_file_config(m), *vc = json_get(config, "vision_config");
     size_t            n = model_file_tensor_count(m);
     void            **kept = calloc(n, sizeof *kept);
-    int               run = number(vc, "num_hidden_layers", number(vc, "depth", 0)) - (strcmp(f->name, "llava") == 0);
-    gguf_writer      *w;
-    char              name[96];
-    err               e = { 0 };
+    int          run = number(vc, "num_hidden_layers", number(vc, "depth", 0)) - (strncmp(f->name, "llava", 5) == 0);
+    gguf_writer *w;
+    char         name[96];
+    err          e = { 0 };
     assert_int_equal(gguf_writer_open(&w, 0, &e), 0);
     set_keys(w, f, config, pre, run);
     for (size_t i = 0; i < n; i++) {

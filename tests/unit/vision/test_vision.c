@@ -385,6 +385,9 @@ static void test_internvl(void **state) { (void)state, check_family("internvl");
 static void test_internvl_6b(void **state) { (void)state, check_family("internvl_6b"); }
 static void test_aya_vision(void **state) { (void)state, check_family("aya_vision"); }
 static void test_cohere2_vision(void **state) { (void)state, check_family("cohere2_vision"); }
+static void test_llava_next(void **state) { (void)state, check_family("llava_next"); }
+static void test_granite_vision(void **state) { (void)state, check_family("granite_vision"); }
+static void test_llava_onevision(void **state) { (void)state, check_family("llava_onevision"); }
 static void test_gemma4_e(void **state) { (void)state, check_family("gemma4_e"); }
 
 /* Pillow's own results, to the bit. */
@@ -424,13 +427,15 @@ static void test_resize(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_resize),     cmocka_unit_test(test_gemma3),        cmocka_unit_test(test_detail),
-        cmocka_unit_test(test_llava),      cmocka_unit_test(test_idefics3),      cmocka_unit_test(test_mistral3),
-        cmocka_unit_test(test_pixtral),    cmocka_unit_test(test_qwen2_vl),      cmocka_unit_test(test_qwen2_5_vl),
-        cmocka_unit_test(test_qwen3_vl),   cmocka_unit_test(test_gemma4),        cmocka_unit_test(test_qwen3_5),
-        cmocka_unit_test(test_gemma4_e),   cmocka_unit_test(test_internvl),      cmocka_unit_test(test_internvl_6b),
-        cmocka_unit_test(test_aya_vision), cmocka_unit_test(test_cohere2_vision)
-    };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_resize),         cmocka_unit_test(test_gemma3),
+                                        cmocka_unit_test(test_detail),         cmocka_unit_test(test_llava),
+                                        cmocka_unit_test(test_idefics3),       cmocka_unit_test(test_mistral3),
+                                        cmocka_unit_test(test_pixtral),        cmocka_unit_test(test_qwen2_vl),
+                                        cmocka_unit_test(test_qwen2_5_vl),     cmocka_unit_test(test_qwen3_vl),
+                                        cmocka_unit_test(test_gemma4),         cmocka_unit_test(test_qwen3_5),
+                                        cmocka_unit_test(test_gemma4_e),       cmocka_unit_test(test_internvl),
+                                        cmocka_unit_test(test_internvl_6b),    cmocka_unit_test(test_aya_vision),
+                                        cmocka_unit_test(test_cohere2_vision), cmocka_unit_test(test_llava_next),
+                                        cmocka_unit_test(test_granite_vision), cmocka_unit_test(test_llava_onevision) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
