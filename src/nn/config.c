@@ -93,6 +93,7 @@ static value find(nn_config *c, const char *gguf, const char *hf) {
         }
         return v;
     }
+    const char *names = hf;
     for (const char *rest = hf; next_name(&rest, name, sizeof name);) nn_known_looked(c, name);
     while (next_name(&hf, name, sizeof name)) {
         char copy[192];
@@ -101,6 +102,7 @@ static value find(nn_config *c, const char *gguf, const char *hf) {
         if (!v.json) v.json = walk_path(c->root, name);
         if (v.json) return v;
     }
+    v.set = nn_silent_find(c, names);
     return v;
 }
 
