@@ -51,7 +51,8 @@ static void read_tower(nn_config *c, hparams *h) {
 /* Which layers' rows are taken: counted from 0, which is what goes into the first one, or from the end. */
 static void read_taps(nn_config *c, hparams *h, int usual) {
     int n_layer = h->t.d.n_layer;
-    h->n_taps = nn_config_outer_ints(c, "feature_layer", "vision_feature_layer", h->tap, MOST_TAPS);
+    h->n_taps =
+        nn_config_outer_ints(c, "feature_layer", "vision_feature_layer|vision_feature_layers", h->tap, MOST_TAPS);
     if (!h->n_taps) h->tap[h->n_taps++] = usual;
     h->n_run = 0;
     for (int i = 0; i < h->n_taps; i++) {

@@ -27,6 +27,8 @@ typedef enum vision_kind {
     VISION_COHERE2,
     VISION_LLAVA_NEXT,
     VISION_LLAVA_ONEVISION,
+    VISION_LIGHTON,
+    VISION_VIPLLAVA,
     VISION_KINDS
 } vision_kind;
 

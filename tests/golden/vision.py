@@ -306,6 +306,22 @@ family("llava_onevision", {
     words=("LlavaOnevisionProcessor", {"num_image_tokens": 16, "image_token": "<image>",
                                        "vision_feature_select_strategy": "full", "vision_aspect_ratio": "anyres_max_2"}))
 
+family("vipllava", {
+    **FAMILIES["llava"]["config"], "architectures": ["VipLlavaForConditionalGeneration"], "model_type": "vipllava",
+    "vision_feature_layers": [-2, -3, 1, 3], "projector_layernorm_eps": 1e-5,
+}, FAMILIES["llava"]["processor"], "CLIPImageProcessor", per_image=16)
+for _k in ("vision_feature_layer", "vision_feature_select_strategy"):
+    FAMILIES["vipllava"]["config"].pop(_k)
+
+family("lighton_ocr", {  # its processor asks for whole squares of patches
+    "architectures": ["LightOnOcrForConditionalGeneration"], "model_type": "lighton_ocr", "image_token_id": IMAGE,
+    "spatial_merge_size": 2, "tie_word_embeddings": True,
+    "text_config": dict(TEXT, model_type="qwen3", rms_norm_eps=1e-6, hidden_act="silu", rope_theta=1000000.0,
+                        tie_word_embeddings=True),
+    "vision_config": PIXTRAL,
+}, dict(FAMILIES["mistral3"]["processor"], patch_size=14), "PixtralImageProcessor", cell=28, call={"patch_size": 28},
+    words=("LightOnOcrProcessor", {"effective_patch_size": 28, "image_token": "<|image_pad|>"}))
+
 
 def fill(name, model):
     seen = set()
@@ -386,7 +402,7 @@ def images_of(name, spec, out):
     elif name == "idefics3":
         tiles = [t for t in px[0]]
         chw.append(tiles)  # one picture at a time
-    elif name in ("mistral3", "pixtral"):
+    elif "cell" in spec:
         for i, (h, w) in enumerate(out["image_sizes"].tolist()):
             chw.append([px[i][:, :h, :w]])
     else:
@@ -483,7 +499,7 @@ def run_case(name, spec, model, procs, names, rng, files):
         counts = [spec["per_tile"] * len(t) for t in singles]
     if "words" in spec:
         case["words"] = words_of(spec, procs[1], pictures, out)
-    if name in ("mistral3", "pixtral"):
+    if "cell" in spec:
         grids = [(h // spec["cell"], w // spec["cell"]) for h, w in out["image_sizes"].tolist()]
         counts = [h * w for h, w in grids]
     assert sum(counts) == rows.shape[0], (counts, rows.shape)

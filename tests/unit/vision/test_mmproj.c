@@ -34,6 +34,8 @@ static const name_row names[] = {
     { "embeddings.patch_embeddings.projection.weight", "v.patch_embd.weight" },
     { "embeddings.patch_embeddings.projection.bias", "v.patch_embd.bias" },
     { "image_newline", "model.image_newline" },
+    { "vision_projection.norm.weight", "mm.input_norm.weight" },
+    { "vision_projection.patch_merger.merging_layer.weight", "mm.patch_merger.weight" },
     { "#layernorm_before", "ln1" },
     { "#layernorm_after", "ln2" },
     { "#attention.q_norm", "attn_q_norm" },
@@ -129,6 +131,7 @@ static const family_row families[] = {
     { "internvl_6b", "internvl", "mm.model.mlp.1", false },
     { "llava_next", "mlp", "mm.0", false },
     { "granite_vision", "mlp", "mm.0", false },
+    { "lighton_ocr", "lightonocr", "mm.1", true },
 };
 
 static bool ends(const char *name, const char *end) { return view_ends(view_of(name), end); }
@@ -162,7 +165,8 @@ static bool gguf_name(const family_row *f, const char *hf, int run, char *out, s
     }
     for (int i = 1; i <= 2; i++) {
         char module[64];
-        snprintf(module, sizeof module, "multi_modal_projector.linear_%d", i);
+        snprintf(module, sizeof module, "%s.linear_%d",
+                 strstr(hf, "vision_projection.") ? "vision_projection" : "multi_modal_projector", i);
         const char *at = strstr(hf, module);
         if (!at) continue;
         const char *second = strncmp(f->name, "internvl", 8) == 0 ? "mm.model.mlp.3" : "mm.2";
@@ -335,7 +339,8 @@ static void set_keys(gguf_writer *w, const family_row *f, const json_value *conf
         set(w, "preproc_max_tiles", 6);
     }
     if (strcmp(f->name, "gemma3") == 0) set(w, "projector.scale_factor", 2); /* 4 x 4 patches, 2 x 2 tokens */
-    if (strcmp(f->name, "mistral3") == 0) set(w, "spatial_merge_size", number(config, "spatial_merge_size", 0));
+    if (strcmp(f->name, "mistral3") == 0 || strcmp(f->name, "lighton_ocr") == 0)
+        set(w, "spatial_merge_size", number(config, "spatial_merge_size", 0));
     if (strncmp(f->name, "qwen", 4) == 0) set_qwen(w, f, vc);
     if (strcmp(f->name, "pixtral") == 0 || strcmp(f->name, "mistral3") == 0) /* the activation is the family's there */
         assert_true(json_cstr(json_get(vc, "hidden_act")) != NULL);

@@ -356,6 +356,24 @@ static void test_detail(void **state) {
         { { .kind = VISION_GEMMA4, .patch = 16, .merge = 3, .most = 280 }, 11 * 23, 5 * 11 },
         { { .kind = VISION_GEMMA3, .patch = 14, .merge = 4, .side = 896 }, 256, 256 },
         { { .kind = VISION_IDEFICS3, .patch = 16, .merge = 4, .side = 512, .edge = 2048, .split = true }, 64 * 9, 64 },
+        { { .kind = VISION_INTERNVL, .patch = 14, .merge = 2, .side = 448, .least = 1, .most = 12, .split = true },
+          256 * 9,
+          256 },
+        { { .kind = VISION_AYA, .patch = 14, .merge = 2, .side = 364, .least = 1, .most = 12, .split = true },
+          169 * 9,
+          169 },
+        { { .kind = VISION_COHERE2, .patch = 16, .merge = 2, .side = 512, .least = 1, .most = 12, .split = true },
+          256 * 9,
+          256 },
+        { { .kind = VISION_LLAVA_NEXT,
+            .patch = 14,
+            .merge = 1,
+            .side = 336,
+            .split = true,
+            .n_grids = 3,
+            .grid = { { 1, 2 }, { 2, 2 }, { 1, 3 } } },
+          24 * 24 + 24 * 49,
+          577 },
     };
     pixels p = { .width = 2000, .height = 1000 };
     (void)state;
@@ -366,8 +384,8 @@ static void test_detail(void **state) {
         assert_int_equal(plan_make(&full, &rows[i].rules, &p, &e), 0);
         p.low = true;
         assert_int_equal(plan_make(&low, &rows[i].rules, &p, &e), 0);
-        assert_int_equal(full.n_tiles * full.tile_rows, rows[i].full);
-        assert_int_equal(low.n_tiles * low.tile_rows, rows[i].low);
+        assert_int_equal(full.n_rows, rows[i].full);
+        assert_int_equal(low.n_rows, rows[i].low);
     }
 }
 
@@ -388,6 +406,8 @@ static void test_cohere2_vision(void **state) { (void)state, check_family("coher
 static void test_llava_next(void **state) { (void)state, check_family("llava_next"); }
 static void test_granite_vision(void **state) { (void)state, check_family("granite_vision"); }
 static void test_llava_onevision(void **state) { (void)state, check_family("llava_onevision"); }
+static void test_vipllava(void **state) { (void)state, check_family("vipllava"); }
+static void test_lighton_ocr(void **state) { (void)state, check_family("lighton_ocr"); }
 static void test_gemma4_e(void **state) { (void)state, check_family("gemma4_e"); }
 
 /* Pillow's own results, to the bit. */
@@ -436,6 +456,7 @@ int main(void) {
                                         cmocka_unit_test(test_gemma4_e),       cmocka_unit_test(test_internvl),
                                         cmocka_unit_test(test_internvl_6b),    cmocka_unit_test(test_aya_vision),
                                         cmocka_unit_test(test_cohere2_vision), cmocka_unit_test(test_llava_next),
-                                        cmocka_unit_test(test_granite_vision), cmocka_unit_test(test_llava_onevision) };
+                                        cmocka_unit_test(test_granite_vision), cmocka_unit_test(test_llava_onevision),
+                                        cmocka_unit_test(test_vipllava),       cmocka_unit_test(test_lighton_ocr) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
