@@ -19,6 +19,9 @@ extern const nn_arch models_gemma4_patches, models_projector_gemma4_patches;
 extern const nn_arch models_glm_tower, models_projector_glm;
 extern const nn_arch models_siglip_any, models_projector_paddleocr;
 extern const nn_arch models_ernie_tower, models_projector_ernie;
+extern const nn_arch models_internvl_tower, models_internvl_chat_tower, models_projector_internvl;
+extern const nn_arch models_siglip_inner, models_projector_aya, models_projector_cohere2;
+extern const nn_arch models_projector_llava_next, models_projector_vipllava;
 
 /* Of models that hear. */
 extern const nn_arch models_whisper_tower, models_projector_voxtral;

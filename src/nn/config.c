@@ -93,6 +93,7 @@ static value find(nn_config *c, const char *gguf, const char *hf) {
         }
         return v;
     }
+    const char *names = hf;
     for (const char *rest = hf; next_name(&rest, name, sizeof name);) nn_known_looked(c, name);
     while (next_name(&hf, name, sizeof name)) {
         char copy[192];
@@ -101,6 +102,7 @@ static value find(nn_config *c, const char *gguf, const char *hf) {
         if (!v.json) v.json = walk_path(c->root, name);
         if (v.json) return v;
     }
+    v.set = nn_silent_find(c, names);
     return v;
 }
 
@@ -610,6 +612,30 @@ int64_t nn_config_outer_int(nn_config *c, const char *gguf, const char *hf, int6
     return x;
 }
 
+int nn_config_outer_ints(nn_config *c, const char *gguf, const char *hf, int *out, int most) {
+    const json_value *part = step_out(c);
+    value             v = find(c, gguf, hf);
+    bool              list = is_list(v);
+    int               n = list ? list_count(v) : found(v);
+    if (n > most) nn_config_fail(c, "the field \"%s\" has %d numbers, more than %d", key_shown(c, gguf, hf), n, most);
+    for (int i = 0; i < n && !c->failed; i++) {
+        double x = 0;
+        if (!number(v, list ? i : -1, &x) || x != floor(x) || fabs(x) > 1e6)
+            nn_config_fail(c, "the field \"%s\" is not of whole numbers", key_shown(c, gguf, hf));
+        else
+            out[i] = (int)x;
+    }
+    c->root = part;
+    return c->failed ? 0 : n;
+}
+
+double nn_config_outer_real(nn_config *c, const char *gguf, const char *hf, double dflt) {
+    const json_value *part = step_out(c);
+    double            x = nn_config_real(c, gguf, hf, dflt);
+    c->root = part;
+    return x;
+}
+
 nn_act_kind nn_config_outer_act(nn_config *c, const char *gguf, const char *hf, nn_act_kind dflt) {
     const json_value *part = step_out(c);
     nn_act_kind       x = nn_config_act(c, gguf, hf, dflt);
@@ -720,9 +746,11 @@ static void read_tied(nn_config *c) {
         c->tied_by = names[i / 2];
         return;
     }
+    static const char *const around[] = { "internvl", "aya_vision", "cohere2_vision", "lighton_ocr", NULL };
     outer = json_cstr(json_get(c->root, "model_type"));
     inner = json_cstr(json_get(c->text, "model_type"));
-    c->tied = is_one_of(c->arch->tied, outer) || (!is_one_of(c->arch->names, outer) && is_one_of(c->arch->tied, inner));
+    c->tied = is_one_of(around, outer) || is_one_of(c->arch->tied, outer) ||
+              (!is_one_of(c->arch->names, outer) && is_one_of(c->arch->tied, inner));
 }
 
 static void check_dims(nn_config *c, const nn_dims *d, unsigned lacks) {

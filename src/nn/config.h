@@ -66,6 +66,9 @@ struct nn_config {
 /* Fills hp: dims, the family's keys, setup(). */
 int nn_config_read(nn_config *c, const nn_arch *arch, void *hp, err *e);
 
+/* silent.c: what holds where config.json does not have any of these fields, '|' between; NULL: nothing does. */
+const double *nn_silent_find(const nn_config *c, const char *hf);
+
 /* known.c: notes a look-up; after all of them, refuses fields that change the arithmetic and that nobody looked at. */
 void nn_known_looked(nn_config *c, const char *name);
 void nn_known_check(nn_config *c);

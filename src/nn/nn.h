@@ -137,7 +137,9 @@ const int *nn_config_layer_ints(nn_config *c, const char *gguf, const char *hf, 
 const int *nn_config_layer_is(nn_config *c, const char *gguf, const char *hf, const char *text, int every);
 
 /* For a part of a model whose fields stand in an object of their own (vision_config): look-ups outside of it. */
-int64_t     nn_config_outer_int(nn_config *c, const char *gguf, const char *hf, int64_t dflt);
+int64_t nn_config_outer_int(nn_config *c, const char *gguf, const char *hf, int64_t dflt);
+int     nn_config_outer_ints(nn_config *c, const char *gguf, const char *hf, int *out, int most); /* how many; one */
+double  nn_config_outer_real(nn_config *c, const char *gguf, const char *hf, double dflt);
 nn_act_kind nn_config_outer_act(nn_config *c, const char *gguf, const char *hf, nn_act_kind dflt);
 
 /* Notes a derived value under the key where a GGUF file keeps it. */
@@ -534,7 +536,13 @@ typedef struct nn_tower_top {
     bool          crossed;       /* positions are one per column, then as many per row, and both are added */
     bool          paired;        /* crossed, but one for a row follows each one for a column */
     const nn_vec *class_row;     /* a row that is no patch and goes first; NULL: none */
+    const nn_vec *patch_bias;    /* where there is one: added to the others alone; NULL: nothing is */
 } nn_tower_top;
+/* A projector whose picture has a learned row at the end of each line of rows: its top begins with this. */
+typedef struct nn_projector_top {
+    const nn_vec *newline; /* as wide as what comes out; NULL: there is none */
+    float         scale;   /* on it and on all rows: the language model's on its embeddings */
+} nn_projector_top;
 /*
  * The same for sounds: a tower takes the frames of a mel spectrogram and halves their number. Its hparams begin with nn_ears_dims
  * and its top with nn_ears_top. An input row is NN_EARS_FRAMES frames around a place, two numbers (1, or 0 where the frame before
