@@ -126,7 +126,9 @@
     X(bailing)                                                                                                         \
     X(bailing_2)                                                                                                       \
     X(deepseek32)                                                                                                      \
-    X(glm_dsa)
+    X(glm_dsa)                                                                                                         \
+    X(step35)                                                                                                          \
+    X(muse_glimmer)
 
 #define DECLARE(name) extern const nn_arch models_##name;
 MODELS(DECLARE)

@@ -70,6 +70,15 @@ static const struct {
     { "deepseek_v32_dense", "\"silu\"", "\"gelu\"", "hidden_act" },
     { "deepseek_v32_dense", "\"index_topk\": 512", "\"index_topk\": -1", "index_topk" },
     { "glm_moe_dsa_dense", "\"moe_layer_freq\": 1", "\"moe_layer_freq\": 2", "moe_layer_freq" },
+    { "step3p5", "\"moe_router_activation\": \"sigmoid\"", "\"moe_router_activation\": \"softmax\"",
+      "moe_router_activation" },
+    { "step3p5", "\"zero_centered\": true", "\"zero_centered\": false", "zero_centered" },
+    { "step3p5", "\"norm_expert_weight\": true", "\"norm_expert_weight\": false", "norm_expert_weight" },
+    { "step3p5", "\"attention_type\": \"sliding_attention\"", "\"attention_type\": \"full_attention\"",
+      "attention_type" },
+    { "step3p5", "    0.5,\n    1.0", "    0.5,\n    0.5", "partial_rotary_factors" },
+    { "muse_glimmer", "\"layer_rope_theta\": [\n    20000.0", "\"layer_rope_theta\": [\n    30000.0",
+      "layer_rope_theta" },
 };
 
 static int open_dir(const char *dir, err *e) {
