@@ -11,7 +11,7 @@ ARCH = {"deepseek_v2": "deepseek2", "axk1": "axk1", "mistral4": "mistral4", "olm
         "llama4_text": "llama4", "falcon_h1": "falcon-h1", "phimoe": "phimoe", "cohere2_moe": "cohere2moe",
         "solar_open": "glm4moe", "gemma3n_text": "gemma3n", "dbrx": "dbrx",
         "deepseek": "deepseek", "deepseek_v32": "deepseek32", "glm_moe_dsa": "glm-dsa", "bailing_moe": "bailingmoe", "bailing_moe_v2": "bailingmoe2",
-        "step3p5": "step35"}
+        "step3p5": "step35", "minimax_m3_vl_text": "minimax-m3"}
 # The format has no key for what these differ in.
 NOT_GGUF = {"step3p7": "step3p5 has the names and fields that the converter reads",
             "llama4_text_scout": "use_qk_norm, no_rope_layers", "cohere2_moe_sigmoid": "the shared expert's sum",
@@ -22,7 +22,8 @@ POST_ATTENTION = {"afmoe", "flex_olmo", "gemma3n"}
 EXPERTS = [(r"mixer\.experts\.\d+\.up_proj\.weight", "ffn_up_exps"),
            (r"mixer\.experts\.\d+\.down_proj\.weight", "ffn_down_exps")]
 TOP = {"final_layernorm": "output_norm", "word_embeddings": "token_embd"}
-LAYER = {"moe.gate": "ffn_gate_inp", **{f"moe.{p}_proj": f"ffn_{p}_exps" for p in ("gate", "up", "down")},
+LAYER = {**{f"self_attn.index_{n}": f"indexer.{n}" for n in ("q_proj", "k_proj", "q_norm", "k_norm")},
+         "moe.gate": "ffn_gate_inp", **{f"moe.{p}_proj": f"ffn_{p}_exps" for p in ("gate", "up", "down")},
          **{f"share_expert.{p}_proj": f"ffn_{p}_shexp" for p in ("gate", "up", "down")},
          "self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm",
          "mlp.gate.wg": "ffn_gate_inp", "mlp.router.gate": "ffn_gate_inp", "pre_mlp_layernorm": "ffn_norm",
@@ -202,6 +203,17 @@ def keys(g, c, r, a, set_key):
             g.key(k, c[h])
     if a == "phimoe":
         g.key("attention.sliding_window", c["sliding_window"])
+    if a == "minimax-m3":
+        s = c["sparse_attention_config"]
+        for k, v in (("feed_forward_length", c["dense_intermediate_size"]), ("expert_feed_forward_length", c["intermediate_size"]),
+                     ("expert_weights_norm", True), ("expert_gating_func", 2), ("rope.dimension_count", c["rotary_dim"]),
+                     ("leading_dense_block_count", c["moe_layer_freq"].count(0)),
+                     ("attention.indexer.head_count", s["sparse_num_index_heads"]),
+                     ("attention.indexer.key_length", s["sparse_index_dim"]),
+                     ("attention.indexer.top_k", s["sparse_topk_blocks"]),
+                     ("attention.indexer.block_size", s["sparse_block_size"]),
+                     ("attention.indexer.local_blocks", s["sparse_local_block"])):
+            set_key(g, k, v)
     if a == "step35":
         step_keys(g, c, set_key)
     if c["model_type"] == "solar_open":

@@ -156,5 +156,30 @@ add_family("gemma4_unified", "Gemma4UnifiedForConditionalGeneration", unified, U
            rules=[(r"self_attn\.[qk]_norm\.weight$", "n", 0.5, 0.1)])
 
 
+# MiniMax M3: more blocks are chosen than a sequence of the reference has.
+M3 = {"model_type": "minimax_m3_vl_text", "hidden_size": 32, "intermediate_size": 16, "dense_intermediate_size": 48,
+      "shared_intermediate_size": 16, "n_shared_experts": 1, "num_hidden_layers": 3, "num_attention_heads": 2,
+      "num_key_value_heads": 1, "head_dim": 32, "rotary_dim": 16, "partial_rotary_factor": 0.5, "hidden_act": "swigluoai",
+      "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "rope_theta": 5000000.0, "num_local_experts": 4,
+      "num_experts_per_tok": 2, "routed_scaling_factor": 2.0, "scoring_func": "sigmoid", "use_routing_bias": True,
+      "use_qk_norm": True, "qk_norm_type": "per_head", "use_gemma_norm": True, "swiglu_alpha": 1.702, "swiglu_limit": 7.0,
+      "moe_layer_freq": [0, 1, 1], "tie_word_embeddings": False,
+      "sparse_attention_config": {"sparse_num_index_heads": 1, "sparse_index_dim": 16, "sparse_block_size": 16,
+                                  "sparse_topk_blocks": 5, "sparse_local_block": 1, "sparse_attention_freq": [0, 1, 1]}}
+M3_TOWER = {"model_type": "minimax_m3_vl_vision", "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+            "num_attention_heads": 2, "patch_size": 14, "image_size": 56}
+
+
+def m3(config):
+    return {"model_type": "minimax_m3_vl", "architectures": ["MiniMaxM3SparseForConditionalGeneration"],
+            "text_config": config, "vision_config": M3_TOWER, "projector_hidden_size": 16, "tie_word_embeddings": False}
+
+
+# What it saves calls the dense layers' feed-forward block_sparse_moe, too.
+add_family("minimax_m3", "MiniMaxM3SparseForConditionalGeneration", m3, M3,
+           rename=lambda n: re.sub(r"block_sparse_moe\.(gate|up|down)_proj", r"mlp.\1_proj", n),
+           rules=[(r"mlp\.(experts\.)?gate_up_proj", "fan", 2.0, 0)])
+
+
 def add(generate):
     generate.SPECS.update(SPECS)

@@ -155,10 +155,11 @@ ARCH = {"llama": "llama", "mistral": "llama", "mixtral": "llama", "ministral3": 
         "kimi_linear": "kimi-linear", "gpt_oss": "gpt-oss", "olmo2": "olmo2", "granite": "granite",
         "smollm3": "smollm3", "starcoder2": "starcoder2", "cohere2": "cohere2", "exaone4": "exaone4",
         "minimax_m2": "minimax-m2", "gpt2": "gpt2", "mamba2": "mamba2", "qwen2_5_vl_text": "qwen2vl",
-        "qwen3_vl_text": "qwen3vl", "qwen3_vl_moe_text": "qwen3vlmoe", "gemma4_unified_text": "gemma4",
+        "qwen3_vl_text": "qwen3vl", "qwen3_vl_moe_text": "qwen3vlmoe", "gemma4_unified_text": "gemma4", "kimi_k2": "deepseek2",
         "muse_glimmer_text": "muse-glimmer"}
 PERMUTED = {"llama", "mistral3", "granite", "smollm3", "muse-glimmer"}
-PLUS_ONE = {"gemma", "gemma2", "gemma3", "qwen3next", "qwen35", "qwen35moe", "step35", "muse-glimmer"}
+PLUS_ONE = {"gemma", "gemma2", "gemma3", "qwen3next", "qwen35", "qwen35moe", "step35", "muse-glimmer",
+            "minimax-m3"}
 # One matrix per expert becomes one stack; (pattern, name).
 EXPERTS = [(r"(?:mlp|block_sparse_moe|feed_forward)\.experts\.\d+\.(?:gate_proj|w1)\.weight", "ffn_gate_exps"),
            (r"(?:mlp|block_sparse_moe|feed_forward)\.experts\.\d+\.(?:up_proj|w3)\.weight", "ffn_up_exps"),
@@ -577,7 +578,7 @@ def plain(g, c, a, name, rest, t):
 def tensors(g, c, a, src):
     stacks = {}
     for full in sorted(src, key=lambda s: [int(x) if x.isdigit() else x for x in re.split(r"(\d+)", s)]):
-        t, name = src[full], full.replace("model.language_model.", "model.").removeprefix("model.").removeprefix("backbone.")
+        t, name = src[full], full.replace("model.language_model.", "model.").removeprefix("language_model.").removeprefix("model.").removeprefix("backbone.")
         m = re.match(r"(?:layers|h)\.(\d+)\.(.*)", name)
         if not m and gguf_moe.top(g, name, t, stacks):
             continue

@@ -77,6 +77,9 @@ static const struct {
     { "step3p5", "\"attention_type\": \"sliding_attention\"", "\"attention_type\": \"full_attention\"",
       "attention_type" },
     { "step3p5", "    0.5,\n    1.0", "    0.5,\n    0.5", "partial_rotary_factors" },
+    { "minimax_m3", "\"qk_norm_type\": \"per_head\"", "\"qk_norm_type\": \"per_layer\"", "qk_norm_type" },
+    { "minimax_m3", "\"use_gemma_norm\": true", "\"use_gemma_norm\": false", "use_gemma_norm" },
+    { "minimax_m3", "\"sparse_block_size\": 16", "\"sparse_block_size\": 0", "blocks of 0 keys" },
     { "muse_glimmer", "\"layer_rope_theta\": [\n    20000.0", "\"layer_rope_theta\": [\n    30000.0",
       "layer_rope_theta" },
 };
