@@ -129,7 +129,9 @@
     X(glm_dsa)                                                                                                         \
     X(step35)                                                                                                          \
     X(muse_glimmer)                                                                                                    \
-    X(minimax_m3)
+    X(minimax_m3)                                                                                                      \
+    X(mllama)                                                                                                          \
+    X(zamba2)
 
 #define DECLARE(name) extern const nn_arch models_##name;
 MODELS(DECLARE)

@@ -25,7 +25,7 @@ static const nn_key keys[] = {
 
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
-    h->per_head = nn_config_arch(c, "exaone4");
+    h->per_head = nn_config_arch(c, "exaone4") || nn_config_arch(c, "exaone4_5_text");
     h->slides =
         nn_config_layer_is(c, "attention.sliding_window_pattern", "layer_types|sliding_window_pattern",
                            "sliding_attention", h->window && (h->per_head || nn_config_arch(c, "olmo3")) ? 4 : 0);
@@ -94,6 +94,7 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f, 0.0f);
 }
 
-static const char *const names_2[] = { "olmo2", "olmo3", NULL }, *const names_4[] = { "exaone4", NULL };
+static const char *const names_2[] = { "olmo2", "olmo3", NULL }, *const names_4[] = { "exaone4", "exaone4_5_text",
+                                                                                      NULL };
 const nn_arch models_olmo2 = { NN_DECODER, .names = names_2, .act = "silu|swish" };
 const nn_arch models_exaone4 = { NN_DECODER, .names = names_4, .act = "silu|swish" };

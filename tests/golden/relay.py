@@ -218,17 +218,20 @@ def vision(model_type):
     return make
 
 
-def kimi(model_type, text_type):
-    """DeepSeek V3 beside a tower."""
+def beside(model_type, text_type):
+    """A language model beside a tower."""
 
     def make(c, w):
-        return ({"model_type": model_type, "tie_word_embeddings": False, "text_config": {**c, "model_type": text_type}},
-                {"language_model." + k: t for k, t in w.items()})
+        return ({"model_type": model_type, "tie_word_embeddings": c["tie_word_embeddings"],
+                 "text_config": {**c, "model_type": text_type}}, {"language_model." + k: t for k, t in w.items()})
 
     return make
 
 
-FORMS = {"kimi_k25": ("deepseek_v3", kimi("kimi_k25", "kimi_k2")), "kimi_vl": ("deepseek_v3_noq", kimi("kimi_vl", "deepseek_v3")),
+FORMS = {"kimi_k25": ("deepseek_v3", beside("kimi_k25", "kimi_k2")),
+         "kimi_vl": ("deepseek_v3_noq", beside("kimi_vl", "deepseek_v3")),
+         "exaone4_5": ("exaone4", beside("exaone4_5", "exaone4_5_text")),
+         "granite4_vision": ("granite", beside("granite4_vision", "granite4_vision_text")),
          "internlm2": ("llama", internlm2), "internlm3": ("llama", same("internlm3")), "internlm": ("llama", same("internlm")),
          "xverse": ("llama", same("xverse")), "exaone": ("llama", exaone), "baichuan": ("llama", baichuan),
          "minicpm": ("llama", minicpm), "qwen": ("qwen2", qwen), "chatglm": ("glm", chatglm),

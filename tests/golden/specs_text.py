@@ -181,5 +181,47 @@ add_family("minimax_m3", "MiniMaxM3SparseForConditionalGeneration", m3, M3,
            rules=[(r"mlp\.(experts\.)?gate_up_proj", "fan", 2.0, 0)])
 
 
+# Llama 3.2 Vision: a layer that looks at the picture is passed by where there is none.
+MLLAMA = {"model_type": "mllama_text_model", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4,
+          "num_attention_heads": 2, "num_key_value_heads": 1, "hidden_act": "silu", "max_position_embeddings": 512,
+          "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "cross_attention_layers": [1], "tie_word_embeddings": False,
+          "rope_scaling": {"factor": 8.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+                           "original_max_position_embeddings": 64, "rope_type": "llama3"}}
+MLLAMA_TOWER = {"model_type": "mllama_vision_model", "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+                "num_global_layers": 1, "attention_heads": 2, "image_size": 28, "patch_size": 14, "vision_output_dim": 32,
+                "intermediate_layers_indices": [0], "max_num_tiles": 4,
+                "supported_aspect_ratios": [[1, 1], [1, 2], [1, 3], [1, 4], [2, 1], [2, 2], [3, 1], [4, 1]]}
+
+
+def mllama(config):
+    return {"model_type": "mllama", "architectures": ["MllamaForConditionalGeneration"], "text_config": config,
+            "vision_config": MLLAMA_TOWER, "image_token_index": 160, "tie_word_embeddings": False}
+
+
+add_family("mllama", "MllamaForConditionalGeneration", mllama, MLLAMA)
+
+
+# Models without a tower, of the same reference.
+ZAMBA2 = {"architectures": ["Zamba2ForCausalLM"], "model_type": "zamba2", "hidden_size": 32, "intermediate_size": 48,
+          "num_hidden_layers": 3, "num_attention_heads": 2, "num_key_value_heads": 2, "attention_hidden_size": 64,
+          "attention_head_dim": 32, "kv_channels": 16, "num_query_groups": 2, "hidden_act": "gelu", "rms_norm_eps": 1e-5,
+          "max_position_embeddings": 512, "layers_block_type": ["mamba", "hybrid", "hybrid"], "hybrid_layer_ids": [1, 2],
+          "num_mem_blocks": 1, "use_shared_attention_adapter": False, "adapter_rank": 8, "use_mem_rope": False,
+          "rope_theta": 10000, "use_long_context": False, "add_bias_linear": False, "mamba_d_state": 16, "mamba_d_conv": 4,
+          "mamba_expand": 2, "mamba_ngroups": 2, "n_mamba_heads": 4, "mamba_headdim": 16, "chunk_size": 16,
+          "time_step_min": 0.001, "time_step_max": 0.1, "time_step_floor": 0.0001, "use_conv_bias": True,
+          "use_mamba_kernels": False, "tie_word_embeddings": True}
+PLAIN = {"zamba2": ZAMBA2,
+         "zamba2_adapters": {**ZAMBA2, "hidden_size": 24, "intermediate_size": 32, "attention_hidden_size": 48,
+                             "attention_head_dim": 24, "kv_channels": 12, "hybrid_layer_ids": [0, 1],
+                             "layers_block_type": ["hybrid", "hybrid", "mamba"], "num_mem_blocks": 2, "adapter_rank": 4,
+                             "use_shared_attention_adapter": True, "use_mem_rope": True, "time_step_min": 0.5,
+                             "time_step_max": 0.9, "mamba_d_state": 8, "mamba_headdim": 12, "tie_word_embeddings": False}}
+
+
 def add(generate):
     generate.SPECS.update(SPECS)
+    for name, config in PLAIN.items():
+        generate.SPECS[name] = {"make": generate.make_hf,
+                                "config": {"vocab_size": VOCAB, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
+                                           "torch_dtype": "bfloat16", **config}}

@@ -155,7 +155,7 @@ ARCH = {"llama": "llama", "mistral": "llama", "mixtral": "llama", "ministral3": 
         "kimi_linear": "kimi-linear", "gpt_oss": "gpt-oss", "olmo2": "olmo2", "granite": "granite",
         "smollm3": "smollm3", "starcoder2": "starcoder2", "cohere2": "cohere2", "exaone4": "exaone4",
         "minimax_m2": "minimax-m2", "gpt2": "gpt2", "mamba2": "mamba2", "qwen2_5_vl_text": "qwen2vl",
-        "qwen3_vl_text": "qwen3vl", "qwen3_vl_moe_text": "qwen3vlmoe", "gemma4_unified_text": "gemma4", "kimi_k2": "deepseek2",
+        "qwen3_vl_text": "qwen3vl", "qwen3_vl_moe_text": "qwen3vlmoe", "gemma4_unified_text": "gemma4", "kimi_k2": "deepseek2", "exaone4_5_text": "exaone4", "granite4_vision_text": "granite",
         "muse_glimmer_text": "muse-glimmer"}
 PERMUTED = {"llama", "mistral3", "granite", "smollm3", "muse-glimmer"}
 PLUS_ONE = {"gemma", "gemma2", "gemma3", "qwen3next", "qwen35", "qwen35moe", "step35", "muse-glimmer",

@@ -80,6 +80,9 @@ static const struct {
     { "minimax_m3", "\"qk_norm_type\": \"per_head\"", "\"qk_norm_type\": \"per_layer\"", "qk_norm_type" },
     { "minimax_m3", "\"use_gemma_norm\": true", "\"use_gemma_norm\": false", "use_gemma_norm" },
     { "minimax_m3", "\"sparse_block_size\": 16", "\"sparse_block_size\": 0", "blocks of 0 keys" },
+    { "zamba2", "\"use_long_context\": false", "\"use_long_context\": true", "use_long_context" },
+    { "zamba2", "\"hybrid\"", "\"attention\"", "layers_block_type" },
+    { "zamba2", "\"num_mem_blocks\": 1", "\"num_mem_blocks\": 0", "0 shared blocks" },
     { "muse_glimmer", "\"layer_rope_theta\": [\n    20000.0", "\"layer_rope_theta\": [\n    30000.0",
       "layer_rope_theta" },
 };
