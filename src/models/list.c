@@ -131,7 +131,9 @@
     X(muse_glimmer)                                                                                                    \
     X(minimax_m3)                                                                                                      \
     X(mllama)                                                                                                          \
-    X(zamba2)
+    X(zamba2)                                                                                                          \
+    X(nanbeige)                                                                                                        \
+    X(deci)
 
 #define DECLARE(name) extern const nn_arch models_##name;
 MODELS(DECLARE)

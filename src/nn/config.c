@@ -64,7 +64,8 @@ static const json_value *walk_path(const json_value *v, char *path) {
     while (v && path) {
         char *dot = strchr(path, '.');
         if (dot) *dot = '\0';
-        v = json_get(v, path);
+        bool place = json_is(v, JSON_K_ARRAY) && path[strspn(path, "0123456789")] == '\0';
+        v = place ? json_at(v, strtoul(path, NULL, 10)) : json_get(v, path);
         path = dot ? dot + 1 : NULL;
     }
     return v && v->kind != JSON_K_NULL ? v : NULL;

@@ -77,7 +77,8 @@ typedef struct nn_dims {
 
 /*
  * One row of a family's table. GGUF keys stand without the architecture ("attention.sliding_window"); config.json keys
- * may be paths ("rope_parameters.beta"), looked up in text_config first. '|' separates alternatives, tried in order.
+ * may be paths ("rope_parameters.beta", "blocks.3.width"), looked up in text_config first. '|' separates alternatives,
+ * tried in order.
  */
 typedef struct nn_key {
     size_t      offset;

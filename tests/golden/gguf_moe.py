@@ -11,19 +11,20 @@ ARCH = {"deepseek_v2": "deepseek2", "axk1": "axk1", "mistral4": "mistral4", "olm
         "llama4_text": "llama4", "falcon_h1": "falcon-h1", "phimoe": "phimoe", "cohere2_moe": "cohere2moe",
         "solar_open": "glm4moe", "gemma3n_text": "gemma3n", "dbrx": "dbrx",
         "deepseek": "deepseek", "deepseek_v32": "deepseek32", "glm_moe_dsa": "glm-dsa", "bailing_moe": "bailingmoe", "bailing_moe_v2": "bailingmoe2",
-        "step3p5": "step35", "minimax_m3_vl_text": "minimax-m3"}
+        "step3p5": "step35", "minimax_m3_vl_text": "minimax-m3", "nanbeige": "nanbeige",
+        "nemotron-nas": "deci"}
 # The format has no key for what these differ in.
 NOT_GGUF = {"step3p7": "step3p5 has the names and fields that the converter reads",
             "llama4_text_scout": "use_qk_norm, no_rope_layers", "cohere2_moe_sigmoid": "the shared expert's sum",
             "granitemoe_swa": "layer_rope_theta",
             "bamba": "written as a Granite hybrid, its rotation of half a head with permuted rows"}
-PERMUTED = {"granitemoe", "granitehybrid", "deepseek", "bailingmoe"}
+PERMUTED = {"nanbeige", "deci", "granitemoe", "granitehybrid", "deepseek", "bailingmoe"}
 POST_ATTENTION = {"afmoe", "flex_olmo", "gemma3n"}
 EXPERTS = [(r"mixer\.experts\.\d+\.up_proj\.weight", "ffn_up_exps"),
            (r"mixer\.experts\.\d+\.down_proj\.weight", "ffn_down_exps")]
 TOP = {"final_layernorm": "output_norm", "word_embeddings": "token_embd"}
 LAYER = {**{f"self_attn.index_{n}": f"indexer.{n}" for n in ("q_proj", "k_proj", "q_norm", "k_norm")},
-         "moe.gate": "ffn_gate_inp", **{f"moe.{p}_proj": f"ffn_{p}_exps" for p in ("gate", "up", "down")},
+         "moe.gate": "ffn_gate_inp", "self_attn.linear_attn": "attn_output", **{f"moe.{p}_proj": f"ffn_{p}_exps" for p in ("gate", "up", "down")},
          **{f"share_expert.{p}_proj": f"ffn_{p}_shexp" for p in ("gate", "up", "down")},
          "self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm",
          "mlp.gate.wg": "ffn_gate_inp", "mlp.router.gate": "ffn_gate_inp", "pre_mlp_layernorm": "ffn_norm",
@@ -214,6 +215,12 @@ def keys(g, c, r, a, set_key):
                      ("attention.indexer.block_size", s["sparse_block_size"]),
                      ("attention.indexer.local_blocks", s["sparse_local_block"])):
             set_key(g, k, v)
+    if a == "nanbeige":
+        g.key("num_loops", c["num_loops"])
+        g.key("skip_loop_final_norm", c["skip_loop_final_norm"])
+        set_key(g, "rope.dimension_count", c["head_dim"])
+    if a == "deci":
+        deci_keys(g, c, set_key)
     if a == "step35":
         step_keys(g, c, set_key)
     if c["model_type"] == "solar_open":
@@ -233,6 +240,15 @@ def keys(g, c, r, a, set_key):
         g.key("rope.dimension_count", c["head_dim"])
         set_key(g, "expert_feed_forward_length", c["intermediate_size"])
         set_key(g, "feed_forward_length", c["prefix_dense_intermediate_size"])
+
+
+def deci_keys(g, c, set_key):
+    heads, n = c["num_attention_heads"], c["hidden_size"]
+    blocks = [(b["attention"], b["ffn"]) for b in c["block_configs"]]
+    set_key(g, "attention.head_count", [0 if a["no_op"] else heads for a, _ in blocks])
+    set_key(g, "attention.head_count_kv", [heads // a["n_heads_in_group"] if a["n_heads_in_group"] else 0 for a, _ in blocks])
+    set_key(g, "feed_forward_length", [-(-int(2 * (f["ffn_mult"] or 0) * n / 3) // 256) * 256 for _, f in blocks])
+    set_key(g, "rope.dimension_count", n // heads)
 
 
 def step_keys(g, c, set_key):

@@ -219,8 +219,115 @@ PLAIN = {"zamba2": ZAMBA2,
                              "time_step_max": 0.9, "mamba_d_state": 8, "mamba_headdim": 12, "tie_word_embeddings": False}}
 
 
+# Models that transformers lacks, made of its Llama's parts after their authors' description.
+class Nanbeige:
+    """All layers run num_loops times; the last norm stands between the rounds."""
+
+    def __init__(self, config):
+        import transformers
+
+        self.rounds, self.bare = config["num_loops"], config["skip_loop_final_norm"]
+        c = {k: v for k, v in config.items() if k not in ("model_type", "architectures", "torch_dtype")}
+        self.model = transformers.LlamaForCausalLM._from_config(transformers.LlamaConfig(**c), attn_implementation="eager")
+
+    def run(self, x, step):
+        for r in range(self.rounds):
+            if r and not self.bare:
+                x = self.model.model.norm(x)
+            for layer in self.model.model.layers:
+                x = step(layer, x)
+        return x
+
+
+class Deci(Nanbeige):
+    """Each layer has its own key heads and width, a matrix instead of attention, or lacks one half."""
+
+    def __init__(self, config):
+        import copy
+
+        import torch
+        from transformers.models.llama.modeling_llama import LlamaDecoderLayer
+
+        super().__init__({**config, "num_loops": 1, "skip_loop_final_norm": True, "num_hidden_layers": 0,
+                          "intermediate_size": 1})
+        n = config["hidden_size"]
+        for b in config["block_configs"]:
+            c, a = copy.deepcopy(self.model.config), b["attention"]
+            c.num_key_value_heads = c.num_attention_heads // (a["n_heads_in_group"] or 1)
+            c.intermediate_size = -(-int(2 * (b["ffn"]["ffn_mult"] or 1) * n / 3) // 256) * 256
+            layer = LlamaDecoderLayer(c, 0)
+            layer.kind = b
+            if a["no_op"]:
+                layer.self_attn = layer.input_layernorm = None
+            if a["replace_with_linear"]:
+                layer.self_attn = torch.nn.ModuleDict({"linear_attn": torch.nn.Linear(n, n, bias=False)})
+            if b["ffn"]["no_op"]:
+                layer.mlp = layer.post_attention_layernorm = None
+            self.model.model.layers.append(layer)
+        self.model.eval()
+
+    def run(self, x, step):
+        for layer in self.model.model.layers:
+            if layer.kind["attention"]["replace_with_linear"]:
+                x = x + layer.self_attn["linear_attn"](layer.input_layernorm(x))
+            elif not layer.kind["attention"]["no_op"]:
+                x = x + step(layer.self_attn, layer.input_layernorm(x))
+            if layer.mlp is not None:
+                x = x + layer.mlp(layer.post_attention_layernorm(x))
+        return x
+
+
+def make_parts(family, spec, outdir):
+    import generate as g
+    import torch
+
+    config = {"vocab_size": VOCAB, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "bfloat16", **spec["config"]}
+    g.write_config(outdir, config)
+    whole = spec["parts"](config)
+    model = whole.model
+    g.fill(family, model, spec)
+    tensors = {k: v.to(torch.bfloat16) for k, v in model.state_dict().items()}
+    g.st_write(os.path.join(outdir, "model.safetensors"), tensors, {"format": "pt"})
+    model.load_state_dict({k: v.float() for k, v in tensors.items()})
+    model.eval()
+
+    def run(ids):
+        with torch.no_grad():
+            x, where = model.model.embed_tokens(torch.tensor([ids])), torch.arange(len(ids))[None]
+            mask = torch.full((len(ids), len(ids)), torch.finfo(torch.float32).min).triu(1)[None, None]
+            turn = model.model.rotary_emb(x, where)
+
+            def step(layer, x):
+                y = layer(hidden_states=x, attention_mask=mask, position_ids=where, position_embeddings=turn)
+                return y[0] if isinstance(y, tuple) else y
+
+            return model.lm_head(model.model.norm(whole.run(x, step)))[0]
+
+    return g.golden(family, run, VOCAB, outdir, {"note": "transformers' Llama, put together by specs_text.py"})
+
+
+LLAMA = {"hidden_size": 32, "num_attention_heads": 4, "rms_norm_eps": 1e-5, "hidden_act": "silu", "attention_bias": False,
+         "mlp_bias": False, "max_position_embeddings": 512, "rope_theta": 500000.0, "tie_word_embeddings": False}
+NANBEIGE = {"architectures": ["NanbeigeForCausalLM"], "model_type": "nanbeige", **LLAMA, "intermediate_size": 48,
+            "num_hidden_layers": 2, "num_key_value_heads": 2, "head_dim": 16, "num_loops": 2,
+            "skip_loop_final_norm": False, "rope_theta": 70000000.0}
+
+
+def block(group, mult, linear=False):
+    return {"attention": {"n_heads_in_group": group, "no_op": not group and not linear, "replace_with_linear": linear,
+                          "num_sink_tokens": None, "window_length": None, "sparsify": None},
+            "ffn": {"ffn_mult": mult, "no_op": mult is None, "replace_with_linear": False, "sparsify": None}}
+
+
+DECI = {"architectures": ["DeciLMForCausalLM"], "model_type": "nemotron-nas", **LLAMA, "hidden_size": 24, "num_attention_heads": 3,
+        "num_hidden_layers": 5, "num_key_value_heads": None, "intermediate_size": None,
+        "block_configs": [block(3, 2.0), block(None, 1.0), block(1, None), block(None, None, True), block(3, None)]}
+PARTS = {"nanbeige": (Nanbeige, NANBEIGE), "nemotron_nas": (Deci, DECI)}
+
+
 def add(generate):
     generate.SPECS.update(SPECS)
+    generate.SPECS.update((n, {"make": make_parts, "parts": cls, "config": c}) for n, (cls, c) in PARTS.items())
     for name, config in PLAIN.items():
         generate.SPECS[name] = {"make": generate.make_hf,
                                 "config": {"vocab_size": VOCAB, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,

@@ -566,7 +566,9 @@ def plain(g, c, a, name, rest, t):
         if rest == "pre_ff_layernorm.weight":  # llama.cpp reads this one without its end
             name = name.removesuffix(".weight")
     if a in PERMUTED and re.search(r"self_attn\.[qk]_proj\.", rest):
-        t = permuted(t, c["num_attention_heads"] if ".q_proj." in rest else c["num_key_value_heads"])
+        heads = c["num_attention_heads"]  # deci: the layer's own number of key heads
+        kv = c["num_key_value_heads"] or t.shape[0] * heads // c["hidden_size"]
+        t = permuted(t, heads if ".q_proj." in rest else kv)
     if a in PLUS_ONE and rest.endswith("norm.weight") and rest != "linear_attn.norm.weight" and \
             not (a == "muse-glimmer" and rest == "norm.weight"):
         t = t.f32(lambda x: x + 1)

@@ -83,6 +83,12 @@ static const struct {
     { "zamba2", "\"use_long_context\": false", "\"use_long_context\": true", "use_long_context" },
     { "zamba2", "\"hybrid\"", "\"attention\"", "layers_block_type" },
     { "zamba2", "\"num_mem_blocks\": 1", "\"num_mem_blocks\": 0", "0 shared blocks" },
+    { "nanbeige", "\"num_loops\": 2", "\"num_loops\": 0", "0 times" },
+    { "nanbeige", "\"num_loops\": 2", "\"loop_share_kv\": true, \"num_loops\": 2", "loop_share_kv" },
+    { "nemotron_nas", "\"num_hidden_layers\": 5", "\"num_hidden_layers\": 6", "block_configs" },
+    { "nemotron_nas", "\"window_length\": null", "\"window_length\": 8", "a window" },
+    { "nemotron_nas", "\"n_heads_in_group\": 3", "\"n_heads_in_group\": 2", "groups of 2" },
+    { "nemotron_nas", "\"ffn_mult\": 1.0", "\"ffn_mult\": -1.0", "ffn_mult" },
     { "muse_glimmer", "\"layer_rope_theta\": [\n    20000.0", "\"layer_rope_theta\": [\n    30000.0",
       "layer_rope_theta" },
 };
