@@ -133,7 +133,8 @@
     X(mllama)                                                                                                          \
     X(zamba2)                                                                                                          \
     X(nanbeige)                                                                                                        \
-    X(deci)
+    X(deci)                                                                                                            \
+    X(modernbert_decoder)
 
 #define DECLARE(name) extern const nn_arch models_##name;
 MODELS(DECLARE)

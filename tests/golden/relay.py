@@ -228,7 +228,28 @@ def beside(model_type, text_type):
     return make
 
 
-FORMS = {"kimi_k25": ("deepseek_v3", beside("kimi_k25", "kimi_k2")),
+def step_mlx(c, w):
+    """As MLX's tools write it: other names, and norms that have 1 added."""
+    table = [(r"\.moe\.(gate|up|down)_proj", r".mlp.switch_mlp.\1_proj"), (r"\.moe\.gate\.", ".mlp.gate.gate."),
+             (r"\.moe\.router_bias", ".mlp.gate.router_bias"), (r"\.share_expert\.", ".mlp.share_expert.")]
+    out = {}
+    for k, (kind, shape, data) in w.items():
+        if k.endswith("norm.weight"):
+            v = array.array("f", array.array("I", [x << 16 for x in array.array("H", data)]).tobytes())
+            kind, data = "F32", array.array("f", [x + 1 for x in v]).tobytes()
+        for old, new in table:
+            k = re.sub(old, new, k)
+        out[k] = (kind, shape, data)
+    return c, out
+
+
+def phi4mm(c, w):
+    """Every matrix of a layer lies under an adapter's base_layer; the adapters are for other inputs than text."""
+    return ({**c, "model_type": "phi4mm", "vision_lora": {"r": 256}, "speech_lora": {"r": 320}},
+            {re.sub(r"_proj\.weight$", "_proj.base_layer.weight", k): t for k, t in w.items()})
+
+
+FORMS = {"phi4mm": ("phi3_longrope_short", phi4mm), "step3p5_mlx": ("step3p5", step_mlx), "kimi_k25": ("deepseek_v3", beside("kimi_k25", "kimi_k2")),
          "kimi_vl": ("deepseek_v3_noq", beside("kimi_vl", "deepseek_v3")),
          "exaone4_5": ("exaone4", beside("exaone4_5", "exaone4_5_text")),
          "granite4_vision": ("granite", beside("granite4_vision", "granite4_vision_text")),

@@ -211,7 +211,13 @@ ZAMBA2 = {"architectures": ["Zamba2ForCausalLM"], "model_type": "zamba2", "hidde
           "mamba_expand": 2, "mamba_ngroups": 2, "n_mamba_heads": 4, "mamba_headdim": 16, "chunk_size": 16,
           "time_step_min": 0.001, "time_step_max": 0.1, "time_step_floor": 0.0001, "use_conv_bias": True,
           "use_mamba_kernels": False, "tie_word_embeddings": True}
-PLAIN = {"zamba2": ZAMBA2,
+ETTIN = {"architectures": ["ModernBertDecoderForCausalLM"], "model_type": "modernbert-decoder", "hidden_size": 32,
+         "intermediate_size": 48, "num_hidden_layers": 4, "num_attention_heads": 2, "hidden_activation": "gelu",
+         "classifier_activation": "gelu", "max_position_embeddings": 512, "norm_eps": 1e-5, "norm_bias": False,
+         "attention_bias": False, "mlp_bias": False, "decoder_bias": True, "classifier_bias": False,
+         "global_attn_every_n_layers": 3, "local_attention": 32, "global_rope_theta": 160000.0,
+         "local_rope_theta": 10000.0, "cls_token_id": 1, "sep_token_id": 2, "tie_word_embeddings": True}
+PLAIN = {"zamba2": ZAMBA2, "modernbert_decoder": ETTIN,
          "zamba2_adapters": {**ZAMBA2, "hidden_size": 24, "intermediate_size": 32, "attention_hidden_size": 48,
                              "attention_head_dim": 24, "kv_channels": 12, "hybrid_layer_ids": [0, 1],
                              "layers_block_type": ["hybrid", "hybrid", "mamba"], "num_mem_blocks": 2, "adapter_rank": 4,

@@ -25,7 +25,8 @@ static const struct {
 } changes[] = {
     { "hidden_act", "\"mish\"",
       /* another name for the same field */
-      "gemma gemma2 gemma3_text gemma4_text gemma4_text_moe gemma4_unified muse_glimmer vaultgemma gpt2 gptj codegen "
+      "gemma gemma2 gemma3_text gemma4_text gemma4_text_moe gemma4_unified muse_glimmer modernbert_decoder vaultgemma "
+      "gpt2 gptj codegen "
       "gpt_bigcode opt opt_350m "
       "gpt_neo mpt falcon falcon_new bloom jais refact codeshell lfm2 lfm2_moe dbrx gemma3n_text nemotron_h "
       "nemotron_h_latent "
