@@ -64,7 +64,8 @@ static const json_value *walk_path(const json_value *v, char *path) {
     while (v && path) {
         char *dot = strchr(path, '.');
         if (dot) *dot = '\0';
-        v = json_get(v, path);
+        bool place = json_is(v, JSON_K_ARRAY) && path[strspn(path, "0123456789")] == '\0';
+        v = place ? json_at(v, strtoul(path, NULL, 10)) : json_get(v, path);
         path = dot ? dot + 1 : NULL;
     }
     return v && v->kind != JSON_K_NULL ? v : NULL;
@@ -293,6 +294,13 @@ void nn_config_derived_layers(nn_config *c, const char *gguf, const int *values)
     nn_config_note *m = !c->failed ? note(c, gguf, 'I') : NULL;
     if (!m) return;
     m->list = values;
+    m->n_list = c->n_layer;
+}
+
+void nn_config_derived_reals(nn_config *c, const char *gguf, const float *values) {
+    nn_config_note *m = !c->failed ? note(c, gguf, 'F') : NULL;
+    if (!m) return;
+    m->reals = values;
     m->n_list = c->n_layer;
 }
 
