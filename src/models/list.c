@@ -36,6 +36,7 @@
     X(bert)                                                                                                            \
     X(mpnet)                                                                                                           \
     X(distilbert)                                                                                                      \
+    X(deberta)                                                                                                         \
     X(modernbert)                                                                                                      \
     X(nomic_bert)                                                                                                      \
     X(gte)                                                                                                             \

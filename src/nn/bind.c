@@ -25,6 +25,7 @@ const char *const bind_roots[] = { "model.",
                                    "mpnet.",
                                    "new.",
                                    "nomic_bert.",
+                                   "deberta.",
                                    "encoder.",
                                    "model.text_model.",
                                    NULL };

@@ -14,7 +14,8 @@ import sys
 
 from to_gguf import BF16, F32, Gguf, T, read_safetensors
 
-NOT = {"bert_sqrt": "no pooling type for it", "bert_max": "no pooling type for it", "bert_prompt": "no prompts",
+NOT = {"deberta_v2": "no such architecture", "deberta_v3": "no such architecture", "deberta_rerank": "no such architecture",
+       "bert_sqrt": "no pooling type for it", "bert_max": "no pooling type for it", "bert_prompt": "no prompts",
        "bert_cls": "the activation has no key", "mpnet": "no such architecture", "gte_new": "no such architecture",
        "bert_rerank": "converters leave the pooler out", "bert_rerank_raw": "converters leave the pooler out",
        "distilbert_rerank": "converters know no such head", "modernbert_rerank": "its pooling has no key",

@@ -14,6 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define DEBERTA "../encoders/deberta_v3"
+
 static const struct {
     const char *model, *old, *new, *field;
 } edits[] = {
@@ -70,6 +72,14 @@ static const struct {
     { "deepseek_v32_dense", "\"silu\"", "\"gelu\"", "hidden_act" },
     { "deepseek_v32_dense", "\"index_topk\": 512", "\"index_topk\": -1", "index_topk" },
     { "glm_moe_dsa_dense", "\"moe_layer_freq\": 1", "\"moe_layer_freq\": 2", "moe_layer_freq" },
+    { DEBERTA, "\"relative_attention\": true", "\"relative_attention\": false", "relative_attention" },
+    { DEBERTA, "\"c2p\"", "\"p2p\"", "pos_att_type" },
+    { DEBERTA, "\"layer_norm\"", "\"batch_norm\"", "norm_rel_ebd" },
+    { DEBERTA, "\"position_buckets\": 16", "\"position_buckets\": 16, \"conv_kernel_size\": 3", "conv_kernel_size" },
+    { DEBERTA, "\"position_buckets\": 16", "\"position_buckets\": 17", "rel_embeddings" },
+    { DEBERTA, "\"position_buckets\": 16", "\"position_buckets\": 16, \"attention_head_size\": 4",
+      "attention_head_size" },
+    { DEBERTA, "\"max_relative_positions\": -1", "\"max_relative_positions\": 5", "rel_embeddings" },
 };
 
 static int open_dir(const char *dir, err *e) {
