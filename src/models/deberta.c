@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DeBERTa's second and third version: an encoder like BERT whose scores have two more terms, the query with a vector for
- * the distance of the key and the key with one for that of the query (nn_apart). Both vectors come from one table that all
- * layers share, through the layer's own matrices of keys and queries or through two more.
+ * DeBERTa's second and third version: an encoder like BERT whose scores have two more terms, the query with a vector
+ * for the distance of the key and the key with one for that of the query (nn_apart). Both vectors come from one table
+ * that all layers share, through the layer's own matrices of keys and queries or through two more.
  */
 #include "nn/nn.h"
 

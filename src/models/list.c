@@ -37,6 +37,8 @@
     X(mpnet)                                                                                                           \
     X(distilbert)                                                                                                      \
     X(deberta)                                                                                                         \
+    X(electra)                                                                                                         \
+    X(albert)                                                                                                          \
     X(modernbert)                                                                                                      \
     X(nomic_bert)                                                                                                      \
     X(gte)                                                                                                             \

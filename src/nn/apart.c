@@ -2,10 +2,10 @@
 /*
  * Scores by distance that depend on the query and on the key (nn_apart in nn.h), DeBERTa's way.
  *
- * The model has a vector for each bucket of distances and puts it through a layer's matrices of keys and queries, as if it
- * were a token. That does not depend on the input and is done once, while the tape is recorded: a layer has a matrix for
- * every head, whose rows are the buckets. What is left for a step is one product per head for queries and one for keys, and
- * attention picks from their rows by distance.
+ * The model has a vector for each bucket of distances and puts it through a layer's matrices of keys and queries, as if
+ * it were a token. That does not depend on the input and is done once, while the tape is recorded: a layer has a matrix
+ * for every head, whose rows are the buckets. What is left for a step is one product per head for queries and one for
+ * keys, and attention picks from their rows by distance.
  */
 #include "nn/tape.h"
 #include "tensor/codec.h"

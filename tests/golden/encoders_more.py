@@ -123,6 +123,24 @@ def deberta_tokens(out, length):
                   pad_token="[PAD]", mask_token="[MASK]", unk_token="[UNK]", vocab_type="spm")
 
 
+def albert_tokens(out, length):
+    """Quotation marks, no accents, no capitals."""
+    file = json.load(open(f"{HERE}/encoders/xlm_roberta/tokenizer.json", encoding="utf-8"))
+    bert_frame(file, ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"])
+    file["normalizer"] = {"type": "Sequence", "normalizers": [
+        {"type": "Replace", "pattern": {"String": "``"}, "content": '"'}, {"type": "Replace", "pattern": {"String": "''"}, "content": '"'},
+        {"type": "NFKD"}, {"type": "StripAccents"}, {"type": "Lowercase"},
+        {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}]}
+    put_tokenizer(out, file, length, bos_token="[CLS]", eos_token="[SEP]", cls_token="[CLS]", sep_token="[SEP]",
+                  pad_token="<pad>", mask_token="[MASK]", unk_token="<unk>")
+
+
+def t5_tokens(out, length):
+    """T5's vocabulary and frame, which a pair has in the middle, too."""
+    file = json.load(open(f"{HERE}/encoders/t5_encoder/tokenizer.json", encoding="utf-8"))
+    put_tokenizer(out, file, length, eos_token="</s>", pad_token="<pad>", unk_token="<unk>")
+
+
 # --- directories -----------------------------------------------------------------------------------------------------
 
 
@@ -176,8 +194,11 @@ def cfg(name, **kw):
     return make
 
 
+MOODS = dict(num_labels=2, id2label={0: "NEGATIVE", 1: "POSITIVE"}, label2id={"NEGATIVE": 0, "POSITIVE": 1})
 V3 = dict(relative_attention=True, position_buckets=16, norm_rel_ebd="layer_norm", share_att_key=True, pos_att_type="p2c|c2p",
           position_biased_input=False, type_vocab_size=0, max_relative_positions=-1, layer_norm_eps=1e-7, pad_token_id=0)
+NARROW = dict(embedding_size=24, pad_token_id=0)
+BERT = dict(pad_token_id=0)
 NLI = dict(num_labels=3, id2label={0: "contradiction", 1: "entailment", 2: "neutral"},
            label2id={"contradiction": 0, "entailment": 1, "neutral": 2})
 
@@ -190,6 +211,17 @@ MODELS = {
                           deberta_tokens, "cls_token"),
     "deberta_rerank": reranker("DebertaV2ForSequenceClassification",
                                cfg("DebertaV2Config", num_labels=1, pooler_hidden_act="gelu", **V3), deberta_tokens),
+    "electra": encoder("ElectraModel", cfg("ElectraConfig", **NARROW), wordpiece, "mean_tokens"),
+    "electra_rerank": reranker("ElectraForSequenceClassification", cfg("ElectraConfig", num_labels=1, **NARROW), wordpiece),
+    "ernie": encoder("ErnieModel", cfg("ErnieConfig", use_task_id=True, task_type_vocab_size=3, **BERT), wordpiece, "cls_token"),
+    "albert": encoder("AlbertModel", cfg("AlbertConfig", num_hidden_layers=3, **NARROW), albert_tokens, "mean_tokens"),
+    "albert_moods": classifier("AlbertForSequenceClassification", cfg("AlbertConfig", **NARROW, **MOODS), albert_tokens),
+    "bert_topics": classifier("BertForSequenceClassification",
+                              cfg("BertConfig", problem_type="multi_label_classification", num_labels=4, **BERT), wordpiece),
+    "xlmr_nli": classifier("XLMRobertaForSequenceClassification", cfg("XLMRobertaConfig", **base.ROB, **NLI), unigram, kinds=False),
+    "qwen3_moods": classifier("Qwen3ForSequenceClassification",
+                              cfg("Qwen3Config", num_key_value_heads=2, head_dim=16, pad_token_id=0, eos_token_id=1, **MOODS),
+                              t5_tokens, kinds=False),
     "deberta_nli": classifier("DebertaV2ForSequenceClassification",
                               cfg("DebertaV2Config", **{**V3, "max_relative_positions": 40, "position_buckets": 8}, **NLI), deberta_tokens),
 }

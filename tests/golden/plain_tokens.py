@@ -44,6 +44,8 @@ def normalize(o, text):
         return text
     if kind in ("NFC", "NFD", "NFKC", "NFKD"):
         return unicodedata.normalize(kind, text)
+    if kind == "StripAccents":
+        return "".join(c for c in text if unicodedata.category(c) != "Mn")
     if kind == "Lowercase":
         return text.lower()
     if kind == "Strip":

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #define DEBERTA "../encoders/deberta_v3"
+#define ALBERT "../encoders/albert"
 
 static const struct {
     const char *model, *old, *new, *field;
@@ -80,6 +81,11 @@ static const struct {
     { DEBERTA, "\"position_buckets\": 16", "\"position_buckets\": 16, \"attention_head_size\": 4",
       "attention_head_size" },
     { DEBERTA, "\"max_relative_positions\": -1", "\"max_relative_positions\": 5", "rel_embeddings" },
+    { ALBERT, "\"num_hidden_groups\": 1", "\"num_hidden_groups\": 3", "num_hidden_groups" },
+    { ALBERT, "\"inner_group_num\": 1", "\"inner_group_num\": 2", "inner_group_num" },
+    { ALBERT, "\"embedding_size\": 24", "\"embedding_size\": 0", "embedding_size" },
+    { "../encoders/electra", "\"embedding_size\": 24", "\"embedding_size\": -1", "embedding_size" },
+    { "../encoders/ernie", "\"task_type_vocab_size\": 3", "\"task_type_vocab_size\": 4", "task_type_embeddings" },
 };
 
 static int open_dir(const char *dir, err *e) {
