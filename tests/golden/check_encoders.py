@@ -5,7 +5,7 @@
   check_encoders.py HEARTH [--gguf] [NAME ...]
 
 For every model: all texts together and each by itself give the same bytes (padding and batch make no difference), the vectors
-lie within 1e-5 cosine distance of the reference, scores within 2e-5. --gguf converts each model first, as published converters
+lie within 1e-5 cosine distance of the reference, scores and probabilities within 2e-5. --gguf converts each model first, as published converters
 name things (to_gguf_encoders.py); what GGUF has no words for is left out.
 """
 import array
@@ -38,6 +38,19 @@ def distance(a, b):
     return 1 - dot / math.sqrt(aa * bb)
 
 
+def check_labels(hearth, model, golden):
+    """Probabilities of pairs and of as many single texts, with their labels in order."""
+    items = DATA["pairs"] + DATA["texts"][: len(DATA["pairs"])]
+    got, worst = embed(hearth, model, items, "--labels"), 0.0
+    if embed(hearth, model, items[2:3], "--labels")[0]["probs"] != got[2]["probs"]:
+        raise RuntimeError("a pair by itself has other probabilities")
+    for x, want in zip(got, golden["probs"]):
+        if list(x["probs"]) != golden["labels"] or x["label"] != golden["labels"][want.index(max(want))]:
+            raise RuntimeError(f"labels {list(x['probs'])}, the first {x['label']}")
+        worst = max([worst] + [abs(a - b) for a, b in zip(x["probs"].values(), want)])
+    return worst
+
+
 def check(hearth, source, model):
     """Returns the worst difference, with its bound."""
     golden = json.load(open(f"{source}/golden.json"))
@@ -47,6 +60,8 @@ def check(hearth, source, model):
         if alone[0]["score"] != got[2]["score"]:
             raise RuntimeError("a pair by itself has another score")
         return max(abs(x["score"] - y) for x, y in zip(got, golden["scores"])), SCORE
+    if "labels" in golden:
+        return check_labels(hearth, model, golden), SCORE
     want = array.array("f", open(f"{source}/vectors.f32", "rb").read())
     dim, worst = golden["dim"], 0.0
     # GGUF's unigram puts a space before a text that begins with one, too; Metaspace does not.
