@@ -7,6 +7,7 @@
  * for every head, whose rows are the buckets. What is left for a step is one product per head for queries and one for
  * keys, and attention picks from their rows by distance.
  */
+#include "base/pool.h"
 #include "nn/tape.h"
 #include "tensor/codec.h"
 #include "tensor/mat.h"
@@ -15,9 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* SPARE: rows of zeros behind the buckets, so that a step's rows do not lie a power of two apart: attention reads one number
- * of many of them. */
-enum { PANEL = 8, LANES = 4, SPARE = 16, MOST_BUCKETS = 4096, MOST_DISTANCE = 1 << 16 };
+/* SPARE: rows of zeros behind the buckets, so that a step's rows do not lie a power of two apart: attention reads one
+ * number of many of them. */
+enum { PANEL = 8, LANES = 4, SPARE = 16, MOST_WORKERS = 16, MOST_BUCKETS = 4096, MOST_DISTANCE = 1 << 16 };
 
 struct nn_apart_table {
     int          n; /* buckets and SPARE */
@@ -44,8 +45,8 @@ static void *refuse(nn_tape *t, const nn_mat *table, int span, int max_distance)
 }
 
 /*
- * Where a distance of query and key falls, -span and span being the ends. Near ones have a bucket each, further ones share
- * them by their logarithm. The logarithm is taken as the reference does: in f32.
+ * Where a distance of query and key falls, -span and span being the ends. Near ones have a bucket each, further ones
+ * share them by their logarithm. The logarithm is taken as the reference does: in f32.
  */
 static int bucket_of(int d, int n_bucket, int max_distance) {
     int mid = n_bucket / 2, far = abs(d);
@@ -114,40 +115,74 @@ static void multiply(const float *w, const float *panel, int64_t cols, float out
     memcpy(out, sum, sizeof sum);
 }
 
-/* Outputs [o, o + n), n at most LANES, of all buckets; head by head, each [buckets][dim]. */
-static void put_outputs(const nn_apart_table *p, const float *w, const nn_vec *bias, int64_t o, int n, int dim,
-                        float *out) {
+/* The vectors of a layer in the making. */
+typedef struct making {
+    const nn_apart_table *p;
+    nn_linear             w;
+    int                   dim;
+    float                *rows; /* [workers][LANES][cols] */
+    float                *out;  /* head by head, each [buckets][dim] */
+} making;
+
+/* Outputs [o, o + n), n at most LANES, of all buckets. */
+static void put_outputs(const making *m, const float *rows, int64_t o, int n) {
+    const nn_apart_table *p = m->p;
     for (int first = 0; first < p->n; first += PANEL) {
         float y[LANES][PANEL];
-        multiply(w, p->panels + (size_t)first * (size_t)p->cols, p->cols, y);
+        multiply(rows, p->panels + (size_t)first * (size_t)p->cols, p->cols, y);
         for (int r = 0; r < n; r++) {
-            float *head = out + (size_t)((o + r) / dim) * (size_t)p->n * (size_t)dim + (size_t)((o + r) % dim);
+            int64_t at = (o + r) / m->dim * p->n * m->dim + (o + r) % m->dim;
+            float   bias = m->w.b ? m->w.b->data[o + r] : 0.0f;
             for (int i = 0; i < PANEL && first + i < p->n; i++)
-                head[(size_t)(first + i) * (size_t)dim] = y[r][i] + (bias ? bias->data[o + r] : 0.0f);
+                m->out[at + (int64_t)(first + i) * m->dim] = y[r][i] + bias;
         }
     }
 }
 
+static void make_share(void *ctx, int worker, int n_workers) {
+    const making *m = ctx;
+    float        *rows = m->rows + (size_t)worker * LANES * (size_t)m->p->cols;
+    for (int64_t o = (int64_t)worker * LANES; o < m->w.w->rows; o += (int64_t)n_workers * LANES) {
+        int n = m->w.w->rows - o < LANES ? (int)(m->w.w->rows - o) : LANES;
+        for (int r = 0; r < n; r++) tensor_mat_dequant_row(m->w.w->at, 0, o + r, rows + r * m->p->cols);
+        put_outputs(m, rows, o, n);
+    }
+}
+
+/* A full-sized model has seconds of this; a small one is done before a thread has begun. */
+static int workers_for(const nn_apart_table *p, const nn_mat *w) {
+    double work = (double)p->n * (double)p->cols * (double)w->rows;
+    int    n = work < 5e7 ? 1 : pool_default_threads();
+    return n < MOST_WORKERS ? n : MOST_WORKERS;
+}
+
 const nn_mat *nn_apart_rows(nn_tape *t, const nn_apart_table *p, nn_linear w, int n_head) {
     if (t->failed) return NULL;
-    int         dim = (int)(w.w->rows / n_head);
+    int         dim = (int)(w.w->rows / n_head), n_workers = workers_for(p, w.w);
+    pool       *threads = NULL;
     float      *out = take(t, (size_t)p->n * (size_t)w.w->rows, sizeof *out);
     tensor_mat *at = take(t, (size_t)n_head, sizeof *at);
     nn_mat     *m = take(t, 1, sizeof *m);
-    float      *rows = take(t, LANES * (size_t)p->cols, sizeof *rows);
-    if (!out || !at || !m || !rows) return NULL;
-    for (int64_t o = 0; o < w.w->rows; o += LANES) {
-        int n = w.w->rows - o < LANES ? (int)(w.w->rows - o) : LANES;
-        for (int r = 0; r < n; r++) tensor_mat_dequant_row(w.w->at, 0, o + r, rows + r * p->cols);
-        put_outputs(p, rows, w.b, o, n, dim, out);
+    making      job = { .p = p, .w = w, .dim = dim, .out = out };
+    job.rows = calloc((size_t)n_workers * LANES, (size_t)p->cols * sizeof *job.rows);
+    if (!job.rows && !t->failed) t->failed = err_set_nomem(&t->error) < 0;
+    if (t->failed) {
+        free(job.rows);
+        return NULL;
     }
+    if (n_workers > 1 && pool_open(&threads, n_workers, false, NULL) == 0)
+        pool_run(threads, make_share, &job);
+    else
+        make_share(&job, 0, 1);
+    pool_free(threads);
+    free(job.rows);
     for (int h = 0; h < n_head; h++)
         at[h] = (tensor_mat){ .type = TENSOR_F32,
                               .rows = p->n,
                               .cols = dim,
                               .data = out + (size_t)h * (size_t)p->n * (size_t)dim,
                               .row_bytes = (size_t)dim * sizeof *out };
-    *m = (nn_mat){ .name = w.w->name, .rows = p->n, .cols = dim, .n_stack = n_head, .at = at };
+    *m = (nn_mat){ .name = w.w->name, .rows = p->n, .cols = dim, .n_stack = n_head, .at = at, .made_of = w.w };
     return m;
 }
 

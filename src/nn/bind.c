@@ -417,7 +417,7 @@ static const nn_mat *new_mat(nn_binder *b, const char *name, tensor_mat *at, int
         bind_fail(b, ERR_NOMEM, "out of memory");
         return NULL;
     }
-    *out = (nn_mat){ copy, at[0].rows, at[0].cols, stack, at };
+    *out = (nn_mat){ copy, at[0].rows, at[0].cols, stack, at, NULL };
     return out;
 }
 

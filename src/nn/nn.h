@@ -52,6 +52,7 @@ typedef struct nn_mat {
     int64_t                  rows, cols;
     int                      n_stack; /* 0: a plain matrix */
     const struct tensor_mat *at;      /* [n_stack], or one */
+    const struct nn_mat     *made_of; /* one that this was computed from when the model was opened; NULL: none */
 } nn_mat;
 
 typedef struct nn_linear {
