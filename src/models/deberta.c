@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DeBERTa's second and third version: an encoder like BERT whose scores have two more terms, the query with a vector
- * for the distance of the key and the key with one for that of the query (nn_apart). Both vectors come from one table
- * that all layers share, through the layer's own matrices of keys and queries or through two more.
+ * DeBERTa, all three versions: an encoder like BERT whose scores have two more terms, the query with a vector for the
+ * distance of the key and the key with one for that of the query (nn_apart). Both vectors come from one table that all
+ * layers share, through the layer's own matrices of keys and queries or through two more. The first version has
+ * queries, keys and values of a head side by side in one matrix, and biases on queries and values alone.
  */
 #include "nn/nn.h"
 
@@ -11,7 +12,7 @@
 typedef struct hparams {
     nn_dims     d;
     int         n_bucket, max_distance; /* n_bucket 0: each distance has its own vector */
-    bool        shared, normed, positions;
+    bool        first, shared, normed, positions;
     int         n_narrow; /* width of the embedding */
     nn_act_kind act;
 } hparams;
@@ -23,8 +24,10 @@ typedef struct top {
 } top;
 
 typedef struct layer {
-    nn_linear q, k, v, o, up, down, q_apart, k_apart;
-    nn_norm   attn_norm, out_norm;
+    nn_heads      h;
+    nn_linear     up, down, q_apart, k_apart;
+    const nn_vec *q_bias, *v_bias;
+    nn_norm       attn_norm, out_norm;
 } layer;
 
 static const nn_key keys[] = {
@@ -49,12 +52,15 @@ static void check_terms(nn_config *c) {
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
     h->d.n_kv = h->d.n_head;
+    h->first = nn_config_arch(c, "deberta");
     check_terms(c);
+    if (nn_config_bool(c, NULL, "talking_head", false)) nn_config_fail(c, "talking_head is not supported");
+    if (h->first) h->n_bucket = 0;
     if (h->n_bucket < 0) h->n_bucket = 0;
     if (h->max_distance < 1) h->max_distance = h->d.context;
-    h->shared = nn_config_bool(c, NULL, "share_att_key", false);
-    h->normed = nn_config_is(c, NULL, "norm_rel_ebd", "layer_norm", false);
-    if (!h->normed && !nn_config_is(c, NULL, "norm_rel_ebd", "none", true))
+    h->shared = !h->first && nn_config_bool(c, NULL, "share_att_key", false);
+    h->normed = !h->first && nn_config_is(c, NULL, "norm_rel_ebd", "layer_norm", false);
+    if (!h->first && !h->normed && !nn_config_is(c, NULL, "norm_rel_ebd", "none", true))
         nn_config_fail(c, "norm_rel_ebd: only \"none\" and \"layer_norm\" are supported");
     h->positions = nn_config_bool(c, NULL, "position_biased_input", true);
     h->n_narrow = (int)nn_config_int(c, NULL, "embedding_size", h->d.n_embd);
@@ -85,19 +91,31 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
     nn_bind_none(b, "conv", "model.encoder.conv.conv");
 }
 
+static void bind_attention(nn_binder *b, layer *w, const hparams *h) {
+    const int64_t n = h->d.n_embd;
+    if (h->first) {
+        nn_bind_qkv(b, &w->h, "attn_qkv", "attention.self.in_proj", &h->d, true);
+        nn_bind_vec(b, &w->q_bias, "attn_q_bias", "attention.self.q_bias", n, 0);
+        nn_bind_vec(b, &w->v_bias, "attn_v_bias", "attention.self.v_bias", n, 0);
+    } else {
+        nn_bind_linear(b, &w->h.q, "attn_q", "attention.self.query_proj", n, n, 0);
+        nn_bind_linear(b, &w->h.k, "attn_k", "attention.self.key_proj", n, n, 0);
+        nn_bind_linear(b, &w->h.v, "attn_v", "attention.self.value_proj", n, n, 0);
+    }
+    if (!h->shared) {
+        nn_bind_linear(b, &w->q_apart, "attn_q_apart", "attention.self.pos_query_proj|attention.self.pos_q_proj", n, n,
+                       0);
+        nn_bind_linear(b, &w->k_apart, "attn_k_apart", "attention.self.pos_key_proj|attention.self.pos_proj", n, n, 0);
+    }
+    nn_bind_linear(b, &w->h.o, "attn_output", "attention.output.dense", n, n, 0);
+}
+
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     const hparams *h = p;
     layer         *w = out;
     const int64_t  n = h->d.n_embd, ff = h->d.n_ff;
     (void)i;
-    nn_bind_linear(b, &w->q, "attn_q", "attention.self.query_proj", n, n, 0);
-    nn_bind_linear(b, &w->k, "attn_k", "attention.self.key_proj", n, n, 0);
-    nn_bind_linear(b, &w->v, "attn_v", "attention.self.value_proj", n, n, 0);
-    nn_bind_linear(b, &w->o, "attn_output", "attention.output.dense", n, n, 0);
-    if (!h->shared) {
-        nn_bind_linear(b, &w->q_apart, "attn_q_apart", "attention.self.pos_query_proj", n, n, 0);
-        nn_bind_linear(b, &w->k_apart, "attn_k_apart", "attention.self.pos_key_proj", n, n, 0);
-    }
+    bind_attention(b, w, h);
     nn_bind_norm(b, &w->attn_norm, "attn_output_norm", "attention.output.LayerNorm", n, 0);
     nn_bind_linear(b, &w->up, "ffn_up", "intermediate.dense", n, ff, 0);
     nn_bind_linear(b, &w->down, "ffn_down", "output.dense", ff, n, 0);
@@ -118,12 +136,14 @@ static void forward(nn_tape *t, const nn_net *net) {
     a.scale /= sqrtf(3); /* as many terms have a score */
     for (int i = 0; i < d->n_layer; i++) {
         const layer  *w = (const layer *)net->layers + i;
-        nn_buf        q = nn_project(t, x, w->q), k = nn_project(t, x, w->k);
-        const nn_mat *by_key = nn_apart_rows(t, far, h->shared ? w->k : w->k_apart, d->n_head),
-                     *by_query = nn_apart_rows(t, far, h->shared ? w->q : w->q_apart, d->n_head);
-        nn_kv_store(t, i, k, nn_project(t, x, w->v));
+        nn_buf        q = nn_project(t, x, w->h.q), k = nn_project(t, x, w->h.k), v = nn_project(t, x, w->h.v);
+        const nn_mat *by_key = nn_apart_rows(t, far, h->shared ? w->h.k : w->k_apart, d->n_head),
+                     *by_query = nn_apart_rows(t, far, h->shared ? w->h.q : w->q_apart, d->n_head);
+        if (w->q_bias) nn_add_each(t, q, w->q_bias, 1);
+        if (w->v_bias) nn_add_each(t, v, w->v_bias, 1);
+        nn_kv_store(t, i, k, v);
         a.apart = nn_apart_of(t, far, q, by_key, k, by_query);
-        nn_project_add(t, x, nn_attention(t, i, q, a), w->o);
+        nn_project_add(t, x, nn_attention(t, i, q, a), w->h.o);
         x = nn_norm_rows(t, x, &w->attn_norm, d->eps);
         nn_buf f = nn_project(t, x, w->up);
         nn_act(t, f, h->act);
@@ -133,5 +153,5 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_vectors(t, nn_outputs(t, x));
 }
 
-const nn_arch models_deberta = { NN_WHOLE, .names = NN_NAMES("deberta-v2"), .hf_only = true,
+const nn_arch models_deberta = { NN_WHOLE, .names = NN_NAMES("deberta-v2", "deberta"), .hf_only = true,
                                  .hf_layers = "model.encoder.layer." };

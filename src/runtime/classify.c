@@ -29,6 +29,7 @@ static const struct {
     { "albert.pooler", "classifier", NULL, HEAD_TANH, NULL, NULL, false, false },
     { "new.pooler.dense", "classifier", NULL, HEAD_TANH, NULL, NULL, false, false },
     { "pooler.dense", "classifier", NULL, HEAD_GELU, "pooler_hidden_act", "deberta-v2", false, false },
+    { "pooler.dense", "classifier", NULL, HEAD_GELU, "pooler_hidden_act", "deberta", false, false },
     { "classifier.dense", "classifier.out_proj", NULL, HEAD_GELU, NULL, "electra", false, false },
     { "classifier.dense", "classifier.out_proj", NULL, HEAD_TANH, NULL, NULL, false, false },
     { "pre_classifier", "classifier", NULL, HEAD_RELU, NULL, NULL, false, false },

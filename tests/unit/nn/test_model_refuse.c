@@ -81,6 +81,8 @@ static const struct {
     { DEBERTA, "\"position_buckets\": 16", "\"position_buckets\": 16, \"attention_head_size\": 4",
       "attention_head_size" },
     { DEBERTA, "\"max_relative_positions\": -1", "\"max_relative_positions\": 5", "rel_embeddings" },
+    { "../encoders/deberta_v1", "\"relative_attention\": true", "\"relative_attention\": true, \"talking_head\": true",
+      "talking_head" },
     { ALBERT, "\"num_hidden_groups\": 1", "\"num_hidden_groups\": 3", "num_hidden_groups" },
     { ALBERT, "\"inner_group_num\": 1", "\"inner_group_num\": 2", "inner_group_num" },
     { ALBERT, "\"embedding_size\": 24", "\"embedding_size\": 0", "embedding_size" },
