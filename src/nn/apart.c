@@ -38,8 +38,8 @@ static void *take(nn_tape *t, size_t count, size_t bytes) {
 
 static void *refuse(nn_tape *t, const nn_mat *table, int span, int max_distance) {
     if (t->failed) return NULL;
-    err_set(&t->error, ERR_FORMAT, "tensor %s: %d buckets of distances up to %d, of %lld rows", table->name, 2 * span,
-            max_distance, (long long)table->rows);
+    err_set(&t->error, ERR_FORMAT, "tensor %s: two times %d buckets of distances up to %d, and %lld rows", table->name,
+            span, max_distance, (long long)table->rows);
     t->failed = true;
     return NULL;
 }
@@ -81,12 +81,13 @@ static void norm_row(float *x, int64_t n, const nn_norm *norm, float eps) {
 
 nn_apart_table *nn_apart_open(nn_tape *t, const nn_mat *table, const nn_norm *norm, float eps, int n_bucket,
                               int max_distance) {
-    int    span = n_bucket ? n_bucket : max_distance, n = (2 * span + SPARE + PANEL - 1) / PANEL * PANEL;
+    int    span = n_bucket ? n_bucket : max_distance;
     bool   fits = span >= 1 && span <= MOST_BUCKETS / 2 && max_distance <= MOST_DISTANCE;
     float *row = NULL, *panels = NULL;
     if (t->failed) return NULL;
     if (!fits || table->rows < 2 * span || (n_bucket && (n_bucket < 4 || max_distance - 1 <= n_bucket / 2)))
         return refuse(t, table, span, max_distance);
+    int             n = (2 * span + SPARE + PANEL - 1) / PANEL * PANEL;
     nn_apart_table *p = take(t, 1, sizeof *p);
     panels = take(t, (size_t)n * (size_t)table->cols, sizeof *panels);
     row = take(t, (size_t)table->cols, sizeof *row);

@@ -47,11 +47,25 @@ static bool has(const model_file *m, const char *name) {
     return model_file_tensor(m, full) != NULL;
 }
 
+/* A head of the same names may say something of every token, or choose among answers: "BertForTokenClassification". */
+static bool is_other(const runtime *r) {
+    const char *name = json_cstr(json_at(json_get(model_file_config(r->file), "architectures"), 0));
+    return name && strstr(name, "For") && !strstr(name, "ForSequenceClassification");
+}
+
+static bool takes(const model_file *m, const char *name, int n) {
+    char full[128];
+    snprintf(full, sizeof full, "%s.weight", name);
+    const model_tensor *t = model_file_tensor(m, full);
+    return t && t->dims[0] == n;
+}
+
 static int find_head(const runtime *r) {
     bool        gguf = model_file_format(r->file) == MODEL_GGUF;
     const char *arch = model_file_arch(r->file);
-    for (int i = 0; i < N_HEADS; i++) {
+    for (int i = 0; i < N_HEADS && !is_other(r); i++) {
         if (heads[i].gguf != gguf || (!heads[i].last && engine_generates(r->engine))) continue;
+        if (heads[i].last && !takes(r->file, heads[i].out, engine_embedding_size(r->engine))) continue;
         if (heads[i].arch && (!arch || strcmp(arch, heads[i].arch) != 0)) continue;
         if (has(r->file, heads[i].dense) && has(r->file, heads[i].out) && has(r->file, heads[i].norm)) return i;
     }

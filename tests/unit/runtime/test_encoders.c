@@ -275,6 +275,16 @@ static void test_heads(void **state) {
         if (!strstr(e.msg, rows[i].sentence)) fail_msg("row %zu: %s", i, e.msg);
         test_temp_dir_remove(dir);
     }
+    runtime *words = NULL;
+    char    *dir;
+    err      e = { 0 };
+    if (open_edited("bert_topics", "BertForSequenceClassification", "BertForTokenClassification", &words, &dir, &e) < 0)
+        fail_msg("%s", e.msg);
+    runtime_request every = embed_request("a text");
+    every.task = RUNTIME_CLASSIFY;
+    test_request_refused(words, &every, ERR_UNSUPPORTED, "no classification head");
+    runtime_free(words);
+    test_temp_dir_remove(dir);
     runtime        *none = open_golden("bert_mean"), *nli = open_golden("deberta_nli");
     runtime_request q = embed_request("a text");
     q.task = RUNTIME_CLASSIFY;
