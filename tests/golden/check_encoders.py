@@ -12,6 +12,7 @@ import array
 import json
 import math
 import os
+import struct
 import subprocess
 import sys
 import tempfile
@@ -88,6 +89,50 @@ def check(hearth, source, model):
     return worst, COSINE
 
 
+def field(number, kind, value):
+    def varint(n):
+        out = b""
+        while n >= 128:
+            out, n = out + bytes([n % 128 + 128]), n // 128
+        return out + bytes([n])
+    key = varint(number << 3 | {"int": 0, "bytes": 2, "float": 5}[kind])
+    return key + (varint(value) if kind == "int" else struct.pack("<f", value) if kind == "float" else varint(len(value)) + value)
+
+
+def write_spm(path, file):
+    """A Unigram vocabulary as SentencePiece stores it: pieces, then the trainer's and the normalizer's settings."""
+    special = {a["content"] for a in file["added_tokens"]}
+    out = b""
+    for i, (piece, score) in enumerate(file["model"]["vocab"]):
+        kind = 2 if i == file["model"]["unk_id"] else 3 if piece in special else 1
+        out += field(1, "bytes", field(1, "bytes", piece.encode()) + field(2, "float", score) + field(3, "int", kind))
+    ids = {p: i for i, (p, _) in enumerate(file["model"]["vocab"])}
+    trainer = [(3, 1), (40, file["model"]["unk_id"]), (41, ids["[CLS]"]), (42, ids["[SEP]"]), (43, ids["[PAD]"])]
+    out += field(2, "bytes", b"".join(field(n, "int", v) for n, v in trainer))
+    out += field(3, "bytes", b"".join(field(n, "int", 1) for n in (3, 4, 5)))
+    with open(path, "wb") as f:
+        f.write(out)
+
+
+def check_spm(hearth, source):
+    """A directory with spm.model instead of tokenizer.json gives the same, where no normalisation is needed."""
+    import shutil
+    import unicodedata
+    with tempfile.TemporaryDirectory() as d:
+        for name in os.listdir(source):
+            (shutil.copytree if os.path.isdir(f"{source}/{name}") else shutil.copy)(f"{source}/{name}", f"{d}/{name}")
+        write_spm(f"{d}/spm.model", json.load(open(f"{d}/tokenizer.json", encoding="utf-8")))
+        os.remove(f"{d}/tokenizer.json")
+        os.remove(f"{d}/tokenizer_config.json")
+        def as_it_is(text):
+            return text == unicodedata.normalize("NFKC", text) and "\n" not in text
+        plain = [t for t in DATA["texts"] if as_it_is(t)]
+        pairs = [p for p in DATA["pairs"] if all(map(as_it_is, p))]
+        if embed(hearth, d, plain + pairs, "--labels") != embed(hearth, source, plain + pairs, "--labels"):
+            raise RuntimeError("spm.model gives something else than tokenizer.json")
+    return len(plain) + len(pairs)
+
+
 def main():
     args = [x for x in sys.argv[1:] if not x.startswith("--")]
     hearth, names = args[0], args[1:]
@@ -107,6 +152,8 @@ def main():
                     worst, bound = check(hearth, source, path)
             else:
                 worst, bound = check(hearth, source, source)
+                if name == "deberta_nli":
+                    print(f"{'':18} {check_spm(hearth, source)} of {len(DATA['texts'] + DATA['pairs'])} with spm.model, too")
             ok = worst <= bound
             print(f"{name:18} {'ok' if ok else 'FAILED'} {worst:.2g}")
             failed += not ok
