@@ -39,6 +39,7 @@
     X(deberta)                                                                                                         \
     X(electra)                                                                                                         \
     X(albert)                                                                                                          \
+    X(roberta_pre)                                                                                                     \
     X(modernbert)                                                                                                      \
     X(nomic_bert)                                                                                                      \
     X(gte)                                                                                                             \

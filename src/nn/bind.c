@@ -29,6 +29,7 @@ const char *const bind_roots[] = { "model.",
                                    "electra.",
                                    "ernie.",
                                    "albert.",
+                                   "roberta_prelayernorm.",
                                    "encoder.",
                                    "model.text_model.",
                                    NULL };

@@ -15,7 +15,7 @@ import sys
 from to_gguf import BF16, F32, Gguf, T, read_safetensors
 
 NOT = {**{name: "no such architecture" for name in ("deberta_v1", "deberta_v1_nli", "deberta_v2", "deberta_v3", "deberta_rerank", "deberta_nli", "electra",
-                                                    "electra_rerank", "ernie", "albert", "albert_moods")},
+                                                    "electra_rerank", "ernie", "albert", "albert_moods", "xlm_roberta_xl", "roberta_pre_nli")},
        "bert_topics": "converters leave the pooler out", "qwen3_moods": "converters know no such head",
        "bert_sqrt": "no pooling type for it", "bert_max": "no pooling type for it", "bert_prompt": "no prompts",
        "bert_cls": "the activation has no key", "mpnet": "no such architecture", "gte_new": "no such architecture",

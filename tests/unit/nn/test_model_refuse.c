@@ -83,6 +83,8 @@ static const struct {
     { DEBERTA, "\"max_relative_positions\": -1", "\"max_relative_positions\": 5", "rel_embeddings" },
     { "../encoders/deberta_v1", "\"relative_attention\": true", "\"relative_attention\": true, \"talking_head\": true",
       "talking_head" },
+    { "../encoders/xlm_roberta_xl", "\"is_decoder\": false", "\"is_decoder\": true", "is_decoder" },
+    { "../encoders/xlm_roberta_xl", "\"pad_token_id\": 1", "\"pad_token_id\": 301", "padding token" },
     { ALBERT, "\"num_hidden_groups\": 1", "\"num_hidden_groups\": 3", "num_hidden_groups" },
     { ALBERT, "\"inner_group_num\": 1", "\"inner_group_num\": 2", "inner_group_num" },
     { ALBERT, "\"embedding_size\": 24", "\"embedding_size\": 0", "embedding_size" },
