@@ -36,6 +36,10 @@
     X(bert)                                                                                                            \
     X(mpnet)                                                                                                           \
     X(distilbert)                                                                                                      \
+    X(deberta)                                                                                                         \
+    X(electra)                                                                                                         \
+    X(albert)                                                                                                          \
+    X(roberta_pre)                                                                                                     \
     X(modernbert)                                                                                                      \
     X(nomic_bert)                                                                                                      \
     X(gte)                                                                                                             \

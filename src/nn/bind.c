@@ -25,6 +25,11 @@ const char *const bind_roots[] = { "model.",
                                    "mpnet.",
                                    "new.",
                                    "nomic_bert.",
+                                   "deberta.",
+                                   "electra.",
+                                   "ernie.",
+                                   "albert.",
+                                   "roberta_prelayernorm.",
                                    "encoder.",
                                    "model.text_model.",
                                    "thinker.model.",
@@ -420,7 +425,7 @@ static const nn_mat *new_mat(nn_binder *b, const char *name, tensor_mat *at, int
         bind_fail(b, ERR_NOMEM, "out of memory");
         return NULL;
     }
-    *out = (nn_mat){ copy, at[0].rows, at[0].cols, stack, at };
+    *out = (nn_mat){ copy, at[0].rows, at[0].cols, stack, at, NULL };
     return out;
 }
 
@@ -555,11 +560,12 @@ void nn_bind_experts(nn_binder *b, nn_linear *out, const char *gguf, const char 
     bind_any(b, out, gguf, hf, &(bind_wish){ in, rows, 0, rows, n_expert, flags }, true);
 }
 
-/* A model that was saved without its head, for its vectors: "Qwen3Model", not "Qwen3ForCausalLM". */
+/* A model that was saved without its head, for its vectors or with a head that says classes: "Qwen3Model",
+ * "Qwen3ForSequenceClassification", not "Qwen3ForCausalLM". */
 static bool is_backbone(const nn_config *c) {
     const char *name = json_cstr(json_at(json_get(c->root, "architectures"), 0));
     size_t      n = name ? strlen(name) : 0;
-    return n > 5 && strcmp(name + n - 5, "Model") == 0;
+    return (n > 5 && strcmp(name + n - 5, "Model") == 0) || (n && strstr(name, "ForSequenceClassification") != NULL);
 }
 
 void nn_bind_head(nn_binder *b, nn_linear *out, const nn_mat *embd, int64_t in, int64_t n_vocab) {

@@ -52,6 +52,7 @@ typedef struct nn_mat {
     int64_t                  rows, cols;
     int                      n_stack; /* 0: a plain matrix */
     const struct tensor_mat *at;      /* [n_stack], or one */
+    const struct nn_mat     *made_of; /* one that this was computed from when the model was opened; NULL: none */
 } nn_mat;
 
 typedef struct nn_linear {
@@ -319,6 +320,18 @@ typedef struct nn_xielu {
     float p, n, beta, eps;
 } nn_xielu;
 
+/*
+ * What a query and a key say about how far apart they are (apart.c): row by row, `n` numbers for each head. To the score of
+ * a query and a key at distance d (negative: the key stands before the query) number which[d] of either row is added, before
+ * the scale.
+ */
+typedef struct nn_apart {
+    nn_buf q, k; /* [n_head][n] */
+    int    n;    /* 1 << 16 at most */
+    const nn_vec
+        *which; /* whole numbers, [2 * reach + 1] from -reach on, further ones as the ends; NULL: no such thing */
+} nn_apart;
+
 typedef struct nn_attn_spec {
     int           n_head, n_kv, dim_k, dim_v; /* dim_v 0: dim_k */
     int           window;                     /* 0: all positions; else this many, itself included */
@@ -327,6 +340,7 @@ typedef struct nn_attn_spec {
     const nn_vec *sinks;                      /* one logit per head that takes part in the softmax only */
     const nn_vec *bias;   /* nn_bias_*: added to the scaled score by head and distance; NULL: none */
     const float  *alibi;  /* [n_head] or NULL: a position scores slope * distance less; see nn_alibi_slopes */
+    nn_apart      apart;  /* STEP layers without a softcap */
     bool          spans;  /* STEP layers: where a batch has spans (row_begin, row_end), a row sees its own only */
     bool          strict; /* a span that sees itself whole does not do so here */
     int chunk; /* 0: none; else only positions of the same chunk of this many; the state's window is as long */
@@ -416,6 +430,18 @@ nn_buf nn_attention(nn_tape *t, int layer, nn_buf q, nn_attn_spec a); /* causal,
  * max_distance share them by their logarithm.
  */
 const nn_vec *nn_bias_buckets(nn_tape *t, const nn_vec *table, int n_head, int n_bucket, int max_distance);
+/*
+ * Scores by distance that depend on the query and on the key, DeBERTa's way (apart.c). nn_apart_open reads a table of
+ * vectors, one for each of 2 * span buckets, normed where norm is there: distances have one each, or, with n_bucket, those of
+ * half as many and more share them by their logarithm up to max_distance. nn_apart_rows puts it through a layer's matrix and
+ * bias: what a query (or a key) is multiplied with, head by head.
+ */
+typedef struct nn_apart_table nn_apart_table;
+nn_apart_table *nn_apart_open(nn_tape *t, const nn_mat *table, const nn_norm *norm, float eps, int n_bucket,
+                              int max_distance);
+const nn_mat   *nn_apart_rows(nn_tape *t, const nn_apart_table *p, nn_linear w, int n_head);
+nn_apart        nn_apart_of(nn_tape *t, const nn_apart_table *p, nn_buf q, const nn_mat *by_query, nn_buf k,
+                            const nn_mat *by_key);
 /* MLA in its absorbed form: q is [head][latent], its rotated part [head][rope]; the result is [head][latent]. */
 void   nn_latent_store(nn_tape *t, int layer, nn_buf latent, nn_buf k_rope);
 nn_buf nn_latent_attention(nn_tape *t, int layer, nn_buf q, nn_buf q_rope, int n_head, float scale);

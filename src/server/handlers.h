@@ -38,7 +38,7 @@ extern handler ops_root, ops_ui, ops_asset;
 /* native.c */
 extern handler native_adapters, native_set_adapters, native_props, native_tokenize, native_detokenize,
     native_apply_template, native_count, native_infill, native_complete, native_embed, native_rerank, native_load,
-    native_unload;
+    native_unload, native_classify;
 
 /* openai*.c */
 extern handler openai_chat, openai_complete, openai_embed, openai_models, openai_model, openai_responses,

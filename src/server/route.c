@@ -49,6 +49,8 @@ const route server_routes[] = {
     { "POST", "/reranking", &api_native, native_rerank, ROUTE_BODY },
     { "POST", "/v1/reranking", &api_native, native_rerank, ROUTE_BODY },
     { "POST", "/v1/rerank", &api_native, native_rerank, ROUTE_BODY },
+    { "POST", "/classify", &api_native, native_classify, ROUTE_BODY },
+    { "POST", "/v1/classify", &api_native, native_classify, ROUTE_BODY },
     { "POST", "/v1/models/load", &api_native, native_load, ROUTE_BODY | ROUTE_SLOW },
     { "POST", "/v1/models/unload", &api_native, native_unload, ROUTE_BODY | ROUTE_SLOW },
 

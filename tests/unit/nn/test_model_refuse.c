@@ -14,6 +14,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#define DEBERTA "../encoders/deberta_v3"
+#define ALBERT "../encoders/albert"
+
 static const struct {
     const char *model, *old, *new, *field;
 } edits[] = {
@@ -91,6 +94,23 @@ static const struct {
     { "nemotron_nas", "\"ffn_mult\": 1.0", "\"ffn_mult\": -1.0", "ffn_mult" },
     { "muse_glimmer", "\"layer_rope_theta\": [\n    20000.0", "\"layer_rope_theta\": [\n    30000.0",
       "layer_rope_theta" },
+    { DEBERTA, "\"relative_attention\": true", "\"relative_attention\": false", "relative_attention" },
+    { DEBERTA, "\"c2p\"", "\"p2p\"", "pos_att_type" },
+    { DEBERTA, "\"layer_norm\"", "\"batch_norm\"", "norm_rel_ebd" },
+    { DEBERTA, "\"position_buckets\": 16", "\"position_buckets\": 16, \"conv_kernel_size\": 3", "conv_kernel_size" },
+    { DEBERTA, "\"position_buckets\": 16", "\"position_buckets\": 17", "rel_embeddings" },
+    { DEBERTA, "\"position_buckets\": 16", "\"position_buckets\": 16, \"attention_head_size\": 4",
+      "attention_head_size" },
+    { DEBERTA, "\"max_relative_positions\": -1", "\"max_relative_positions\": 5", "rel_embeddings" },
+    { "../encoders/deberta_v1", "\"relative_attention\": true", "\"relative_attention\": true, \"talking_head\": true",
+      "talking_head" },
+    { "../encoders/xlm_roberta_xl", "\"is_decoder\": false", "\"is_decoder\": true", "is_decoder" },
+    { "../encoders/xlm_roberta_xl", "\"pad_token_id\": 1", "\"pad_token_id\": 301", "padding token" },
+    { ALBERT, "\"num_hidden_groups\": 1", "\"num_hidden_groups\": 3", "num_hidden_groups" },
+    { ALBERT, "\"inner_group_num\": 1", "\"inner_group_num\": 2", "inner_group_num" },
+    { ALBERT, "\"embedding_size\": 24", "\"embedding_size\": 0", "embedding_size" },
+    { "../encoders/electra", "\"embedding_size\": 24", "\"embedding_size\": -1", "embedding_size" },
+    { "../encoders/ernie", "\"task_type_vocab_size\": 3", "\"task_type_vocab_size\": 4", "task_type_embeddings" },
 };
 
 static int open_dir(const char *dir, err *e) {
