@@ -10,11 +10,12 @@ extern const nn_arch *const models_list[]; /* ends with NULL */
 /* Towers and projectors: parts of models that see or hear. */
 extern const nn_arch models_siglip, models_clip, models_pixtral_tower, models_qwen2_vl_tower, models_qwen2_5_vl_tower,
     models_qwen3_vl_tower, models_gemma4_tower, models_whisper_tower, models_whisper_pooled, models_whisper_windows,
-    models_glmasr_tower, models_qwen3_ears, models_qwen3_ears_conv[3], models_gemma4_ears, models_gemma4_ears_conv[2];
+    models_glmasr_tower, models_qwen3_ears, models_qwen3_ears_conv[3], models_gemma4_ears, models_gemma4_ears_conv[2],
+    models_gemma3n_ears, models_gemma3n_ears_conv[2];
 extern const nn_arch models_projector_gemma3, models_projector_llava, models_projector_idefics3,
     models_projector_mistral3, models_projector_qwen2_vl, models_projector_qwen2_5_vl, models_projector_qwen3_vl,
     models_projector_gemma4, models_projector_voxtral, models_projector_gemma4_ears, models_projector_ears_pooled,
-    models_projector_ears_stacked, models_projector_ears_single;
+    models_projector_ears_stacked, models_projector_ears_single, models_projector_gemma3n_ears[2];
 
 /* A head that goes on from another model's inner states. */
 extern const nn_arch models_eagle3;

@@ -180,7 +180,8 @@ static int encode(ears *h, const sound *s, float *out, err *e) {
 
 /* --- what files say --- */
 
-static void read_sizes(ears_rules *r, const json_value *audio, const model_file *mmproj, bool asr) {
+static void read_sizes(ears_rules *r, const json_value *config, const model_file *mmproj, bool asr) {
+    const json_value *audio = json_get(config, "audio_config");
     int64_t mels = mmproj ? ears_meta(mmproj, "clip.audio.num_mel_bins") : ears_number(audio, "num_mel_bins", 128);
     int64_t half = ears_number(audio, "n_window", CHUNK / 2), seen = ears_number(audio, "n_window_infer", SEEN);
     int64_t table =
@@ -200,13 +201,13 @@ static void read_sizes(ears_rules *r, const json_value *audio, const model_file 
     r->padded = asr;
 }
 
-static void read_asr(ears_rules *r, const json_value *audio, const model_file *mmproj) {
-    read_sizes(r, audio, mmproj, true);
+static void read_asr(ears_rules *r, const json_value *config, const model_file *mmproj) {
+    read_sizes(r, config, mmproj, true);
 }
 
 /* mmproj files of both name the same projector; only Qwen 3 Omni has eyes. */
-static void read_omni(ears_rules *r, const json_value *audio, const model_file *mmproj) {
-    read_sizes(r, audio, mmproj, mmproj && !model_file_meta(mmproj, "clip.vision.projector_type"));
+static void read_omni(ears_rules *r, const json_value *config, const model_file *mmproj) {
+    read_sizes(r, config, mmproj, mmproj && !model_file_meta(mmproj, "clip.vision.projector_type"));
 }
 
 static const ears_field front[] = { { "sampling_rate", SOUND_RATE },

@@ -8,8 +8,9 @@
 
 enum { MAX_POSITIONS = 1 << 16, MAX_PREPROCESSOR = 1 << 20 };
 
-static const ears_family *const families[] = { &ears_voxtral,   &ears_qwen2_audio, &ears_flamingo,  &ears_glmasr,
-                                               &ears_qwen_omni, &ears_qwen3_omni,  &ears_qwen3_asr, &ears_gemma4 };
+static const ears_family *const families[] = { &ears_voxtral,   &ears_qwen2_audio, &ears_flamingo,
+                                               &ears_glmasr,    &ears_qwen_omni,   &ears_qwen3_omni,
+                                               &ears_qwen3_asr, &ears_gemma3n,     &ears_gemma4 };
 
 static bool is_one_of(const char *const *list, view text) {
     for (; *list; list++) {
@@ -101,7 +102,7 @@ static int check_files(const ears_rules *r, const ears_family *f, const model_fi
 
 int ears_rules_read(ears_rules *r, const ears_family *f, const model_file *model, const model_file *mmproj, err *e) {
     *r = (ears_rules){ 0 };
-    f->read(r, mmproj ? NULL : json_get(ears_outer(model), "audio_config"), mmproj);
+    f->read(r, mmproj ? NULL : ears_outer(model), mmproj);
     if (r->mels < 1 || r->mels > 257 || r->positions < 2 || r->positions > MAX_POSITIONS || r->stack < 1 ||
         r->positions % r->stack)
         return err_set(e, ERR_FORMAT, "%s: %d mel bins, %d positions, %d of them a row do not fit each other",

@@ -245,7 +245,8 @@ static int encode_windows(ears *h, const sound *s, float *out, err *e) {
 
 static int small(int64_t x) { return x < 1 || x > 1 << 20 ? -1 : (int)x; }
 
-static void read_common(ears_rules *r, const json_value *audio, const model_file *mmproj) {
+static void read_common(ears_rules *r, const json_value *config, const model_file *mmproj) {
+    const json_value   *audio = json_get(config, "audio_config");
     const model_tensor *t = mmproj ? model_file_tensor(mmproj, "a.position_embd.weight") : NULL;
     int64_t             positions = ears_number(audio, "max_position_embeddings", 1500);
     r->mels = small(mmproj ? ears_meta(mmproj, "clip.audio.num_mel_bins") : ears_number(audio, "num_mel_bins", 128));
@@ -255,23 +256,24 @@ static void read_common(ears_rules *r, const json_value *audio, const model_file
 }
 
 /* config.json says how many places become a row by the width that they have together. */
-static void read_stacked(ears_rules *r, const json_value *audio, const model_file *mmproj) {
-    int64_t width = ears_number(audio, "hidden_size", 1280);
-    read_common(r, audio, mmproj);
+static void read_stacked(ears_rules *r, const json_value *config, const model_file *mmproj) {
+    const json_value *audio = json_get(config, "audio_config");
+    int64_t           width = ears_number(audio, "hidden_size", 1280);
+    read_common(r, config, mmproj);
     r->stack = small(mmproj      ? ears_meta(mmproj, "clip.audio.projector.stack_factor")
                      : width > 0 ? ears_number(audio, "intermediate_size", 5120) / width
                                  : -1);
 }
 
-static void read_pooled(ears_rules *r, const json_value *audio, const model_file *mmproj) {
-    read_common(r, audio, mmproj);
+static void read_pooled(ears_rules *r, const json_value *config, const model_file *mmproj) {
+    read_common(r, config, mmproj);
     r->stack = 2;
 }
 
 /* Positions: of the windows that are computed together, which mmproj files do not name. A pair of rows lies in one window. */
-static void read_windows(ears_rules *r, const json_value *audio, const model_file *mmproj) {
-    int64_t places = ears_number(audio, "n_window", 100);
-    read_pooled(r, audio, mmproj);
+static void read_windows(ears_rules *r, const json_value *config, const model_file *mmproj) {
+    int64_t places = ears_number(json_get(config, "audio_config"), "n_window", 100);
+    read_pooled(r, config, mmproj);
     if (places < 2 || places % r->stack || places > r->positions) places = -1;
     r->positions = places > 0 && places <= 1 << 12 ? WINDOWS_AT_ONCE * (int)places : -1;
 }

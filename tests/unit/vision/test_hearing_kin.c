@@ -350,7 +350,8 @@ static void test_lengths(void **state) {
         int         piece; /* samples; 0: there are no pieces */
         int         per;   /* samples of a row */
     } all[] = { { "qwen2_audio", 6400, 640 }, { "audioflamingo3", 6400, 640 }, { "glmasr", 6400, 1280 },
-                { "qwen2_5_omni", 0, 640 },   { "qwen3_asr", 0, 16000 / 13 },  { "qwen3_omni_moe", 0, 16000 / 13 } };
+                { "qwen2_5_omni", 0, 640 },   { "qwen3_asr", 0, 16000 / 13 },  { "qwen3_omni_moe", 0, 16000 / 13 },
+                { "gemma3n", 20480, 2560 } };
     (void)state;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         static const int lengths[] = { 1, 159, 320, 321, 640, 1000, 6399, 6400, 6401, 12800, 16000, 16159, 50000 };
@@ -360,7 +361,7 @@ static void test_lengths(void **state) {
             sound s;
             make_sound(&s, lengths[k]);
             const vision_rows *rows = encode(&x, &s);
-            assert_true(rows->n >= 1 && abs(rows->n - lengths[k] / all[i].per) <= 7);
+            assert_true(rows->n >= 1 && abs(rows->n - lengths[k] / all[i].per) <= 9);
             for (int j = 0; j < rows->n * rows->width; j++) assert_true(isfinite(rows->data[j]));
             expect_words(&x, lengths[k], rows->n);
             sound_deinit(&s);
@@ -430,17 +431,26 @@ static void test_parts(void **state) {
 static void test_refused(void **state) {
     static const struct {
         const char *name, *edit[2][2], *word;
-    } bad[] = { { "qwen2_audio", { { "\"gelu\"", "\"quick_brown\"" } }, "quick_brown" },
-                { "qwen2_audio", { { "\"scale_embedding\": false", "\"scale_embedding\": true" } }, "scale_embedding" },
-                { "qwen2_audio", { { "\"num_mel_bins\": 16", "\"num_mel_bins\": 500" } }, "500" },
-                { "qwen2_audio", { { "\"max_source_positions\": 20", "\"max_source_positions\": 21" } }, "21" },
-                { "qwen2_5_omni", { { "\"n_window\": 6", "\"n_window\": 7" } }, "fit" },
-                { "qwen2_5_omni", { { "\"n_window\": 6", "\"n_window\": 40" } }, "fit" },
-                { "glmasr", { { "\"intermediate_size\": 128", "\"intermediate_size\": 96" } }, "fit" },
-                { "qwen3_asr", { { "\"n_window\": 50", "\"n_window\": 0" } }, "fit" },
-                { "qwen3_asr", { { "\"n_window_infer\": 200", "\"n_window_infer\": 150" } }, "fit" },
-                { "qwen3_asr", { { "\"num_mel_bins\": 16", "\"num_mel_bins\": 24" } }, "fit" },
-                { "qwen3_omni_moe", { { "\"gelu\"", "\"relu\"" } }, "relu" } };
+    } bad[] = {
+        { "qwen2_audio", { { "\"gelu\"", "\"quick_brown\"" } }, "quick_brown" },
+        { "qwen2_audio", { { "\"scale_embedding\": false", "\"scale_embedding\": true" } }, "scale_embedding" },
+        { "qwen2_audio", { { "\"num_mel_bins\": 16", "\"num_mel_bins\": 500" } }, "500" },
+        { "qwen2_audio", { { "\"max_source_positions\": 20", "\"max_source_positions\": 21" } }, "21" },
+        { "qwen2_5_omni", { { "\"n_window\": 6", "\"n_window\": 7" } }, "fit" },
+        { "qwen2_5_omni", { { "\"n_window\": 6", "\"n_window\": 40" } }, "fit" },
+        { "glmasr", { { "\"intermediate_size\": 128", "\"intermediate_size\": 96" } }, "fit" },
+        { "qwen3_asr", { { "\"n_window\": 50", "\"n_window\": 0" } }, "fit" },
+        { "qwen3_asr", { { "\"n_window_infer\": 200", "\"n_window_infer\": 150" } }, "fit" },
+        { "qwen3_asr", { { "\"num_mel_bins\": 16", "\"num_mel_bins\": 24" } }, "fit" },
+        { "qwen3_omni_moe", { { "\"gelu\"", "\"relu\"" } }, "relu" },
+        { "gemma3n",
+          { { "\"conf_attention_context_right\": 0", "\"conf_attention_context_right\": 1" } },
+          "context_right" },
+        { "gemma3n", { { "\"eoa_token_id\": 148", "\"eoa_token_id\": 160" } }, "fit" },
+        { "gemma3n", { { "\"eoa_token_id\": 148", "\"eoa_token_id\": 147" } }, "fit" },
+        { "gemma3n", { { "\"sscp_conv_group_norm_eps\": 0.001", "\"sscp_conv_group_norm_eps\": 0.01" } }, "fit" },
+        { "gemma3n", { { "\"gradient_clipping\": 1", "\"gradient_clipping\": 2" } }, "gradient_clipping" }
+    };
     char *dir = test_temp_dir();
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
