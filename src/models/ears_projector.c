@@ -6,6 +6,7 @@
  *     Audio Flamingo 3             the same, two layers
  *     GLM-ASR                      two layers over four
  *     Qwen 3 ASR, Qwen 3 Omni      two layers
+ *     Ultravox                     a norm over eight, a gated layer, another norm, another layer
  *     Gemma 3n                     a norm, a matrix, a norm without weight; the same, with another norm, for words of a table
  */
 #include "nn/nn.h"
@@ -118,6 +119,54 @@ static const char *const roots[] = { "", "model.", "thinker.", NULL };
 PROJECTOR(ears_pooled, "ears_pooled_projector", setup_pooled);
 PROJECTOR(ears_stacked, "ears_stacked_projector", setup_stacked);
 PROJECTOR(ears_single, "ears_single_projector", setup_single);
+
+/* --- Ultravox --- */
+
+typedef struct gated_top {
+    const nn_vec *before, *between;
+    nn_linear     gate, up, down;
+} gated_top;
+
+static void setup_gated(nn_config *c, void *p) {
+    hparams *h = p;
+    int64_t  side = nn_config_int(c, "projector.stack_factor", NULL, NN_REQUIRED_INT);
+    read_widths(c, h, side < 1 || side > 64 ? 0 : (int)side);
+    h->d.eps = 1e-6f; /* of its own norms; the file's is the tower's */
+}
+
+static void bind_gated(nn_binder *b, void *out, const void *p) {
+    const hparams *h = p;
+    gated_top     *t = out;
+    const int64_t  n = (int64_t)h->d.n_embd * h->n_side,
+                  middle = n > 0 ? nn_bind_size(b, "mm.a.mlp.1", NULL) / n / 2 : 0;
+    nn_bind_vec(b, &t->before, "mm.a.norm_pre", NULL, n, 0);
+    nn_bind_linear(b, &t->up, "mm.a.mlp.1#0/2", NULL, n, middle, NN_NO_BIAS);
+    nn_bind_linear(b, &t->gate, "mm.a.mlp.1#1/2", NULL, n, middle, NN_NO_BIAS);
+    nn_bind_vec(b, &t->between, "mm.a.norm_mid", NULL, middle, 0);
+    nn_bind_linear(b, &t->down, "mm.a.mlp.2", NULL, middle, h->n_out, NN_NO_BIAS);
+}
+
+static void forward_gated(nn_tape *t, const nn_net *net) {
+    const hparams   *h = net->hp;
+    const gated_top *tw = net->top;
+    nn_buf           x = nn_rms_norm(t, nn_input(t, (int64_t)h->d.n_embd * h->n_side), tw->before, h->d.eps);
+    x = nn_rms_norm(t, nn_glu(t, x, tw->gate, tw->up, NN_ACT_SILU), tw->between, h->d.eps);
+    nn_vectors(t, nn_outputs(t, nn_project(t, x, tw->down)));
+}
+
+static const char *const names_gated[] = { "ultravox_projector", NULL };
+const nn_arch            models_projector_ultravox = { .names = names_gated,
+                                                       .hf_roots = roots,
+                                                       .hp_size = sizeof(hparams),
+                                                       .top_size = sizeof(gated_top),
+                                                       .layer_size = sizeof(layer),
+                                                       .keys = keys,
+                                                       .lacks = NN_LACKS_VOCAB | NN_LACKS_EPS | NN_LACKS_FF,
+                                                       .setup = setup_gated,
+                                                       .bind_top = bind_gated,
+                                                       .bind_layer = nn_bind_nothing,
+                                                       .state = nn_state_nothing,
+                                                       .forward = forward_gated };
 
 /* --- Gemma 3n --- */
 

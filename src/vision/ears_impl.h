@@ -35,12 +35,14 @@ typedef struct ears_family {
     const char *const *types;             /* model_type; ends with NULL */
     const char *const *projectors;        /* of mmproj files; ends with NULL */
     const char        *word;              /* what a template prints for a sound, and what stands for a row */
+    const char *const *words;             /* others for it where the vocabulary lacks it; NULL: there are none */
     const char        *said;              /* the word with what templates print around it; NULL: nothing */
     const char        *before, *after;    /* what stands around the rows, and no template prints */
     const nn_arch     *arch[EARS_STAGES]; /* NULL: there is no such stage */
     const ears_field  *front;             /* n_front fields; feature_size is the bins, too */
     size_t             n_front;
-    unsigned           how; /* the family's own */
+    unsigned           how;    /* the family's own */
+    bool               ragged; /* the last row of a piece may have fewer places than others */
     /* The sizes; what makes no sense is refused behind it. config: as ears_outer, whose audio_config is the encoder's; or NULL. */
     void (*read)(ears_rules *r, const json_value *config, const model_file *mmproj);
     int (*stage_rows)(const ears_rules *r, int stage); /* that a stage takes at once */
@@ -53,6 +55,8 @@ typedef struct ears_family {
 
 struct ears {
     const ears_family *family;
+    const char        *word;    /* the family's, or one of its others, */
+    int                n_words; /* of which so many were given up */
     ears_rules         rules;
     vision_stage       stage[EARS_STAGES];
     uint8_t            source[VISION_KEY_BYTES]; /* what the tower's file hashes to */
@@ -92,7 +96,7 @@ const json_value *ears_outer(const model_file *model);
 int64_t ears_meta(const model_file *f, const char *key);
 int64_t ears_number(const json_value *v, const char *key, int64_t dflt);
 
-extern const ears_family ears_voxtral, ears_qwen2_audio, ears_flamingo, ears_glmasr, ears_qwen_omni, ears_qwen3_omni,
-    ears_qwen3_asr, ears_gemma3n, ears_gemma4;
+extern const ears_family ears_voxtral, ears_qwen2_audio, ears_flamingo, ears_glmasr, ears_ultravox, ears_qwen_omni,
+    ears_qwen3_omni, ears_qwen3_asr, ears_gemma3n, ears_gemma4;
 
 #endif

@@ -6,6 +6,8 @@
  *     Qwen 2 Audio,     each piece has a spectrum of its own; only places of the sound are seen. The reference of Qwen 2 Audio
  *     Audio Flamingo 3  cuts a sound off after 30 s, here pieces follow one another
  *     GLM-ASR           each piece has a spectrum of its own; silence is seen, but makes no rows
+ *     Ultravox          the spectrum of all of a sound, not padded but to whole hops, in pieces; the places that its last row lacks
+ *                       are zero, and a piece behind others is not padded either, which the reference does with zeros
  *     Qwen 2.5 Omni     the spectrum of all of a sound, not padded, in windows of 2 s that do not see each other
  *
  * Several neighbouring places become a row, those that are left over at the end of a sound none. A sound that is too short for
@@ -34,6 +36,9 @@ static int heard_frames(const ears_rules *r, int64_t n_samples) {
     return (int)(n < least ? least : n);
 }
 
+/* Rows of so many places, where what the last one lacks is made up. */
+static int stacked(const ears_rules *r, int places) { return (places + r->stack - 1) / r->stack; }
+
 static int64_t rows_whole(const ears_rules *r, int n_samples) {
     return (n_samples + piece_samples(r) - 1) / piece_samples(r) * (r->positions / r->stack);
 }
@@ -54,7 +59,7 @@ static int64_t rows_windows(const ears_rules *r, int n_samples) {
 }
 
 static int stage_rows(const ears_rules *r, int stage) {
-    return stage == EARS_TOWER ? r->positions : r->positions / r->stack;
+    return stage == EARS_TOWER ? r->positions : stacked(r, r->positions);
 }
 
 static bool fit(const ears *h) {
@@ -115,7 +120,7 @@ typedef struct scratch {
 static int take_scratch(scratch *x, const ears *h, err *e) {
     const vision_stage *t = &h->stage[EARS_TOWER];
     x->in = malloc((size_t)t->max_rows * (size_t)t->width_in * sizeof *x->in);
-    x->rows = malloc((size_t)t->max_rows * (size_t)t->width_out * sizeof *x->rows);
+    x->rows = malloc((size_t)(t->max_rows + h->rules.stack) * (size_t)t->width_out * sizeof *x->rows);
     return x->in && x->rows ? 0 : err_set_nomem(e);
 }
 
@@ -236,6 +241,45 @@ static int encode_windows(ears *h, const sound *s, float *out, err *e) {
     }
     free(o.begin);
     free(o.end);
+    free_scratch(&x);
+    mel_free(&m);
+    return rc;
+}
+
+/* --- pieces of any length --- */
+
+static int64_t hops(int n_samples) {
+    int64_t n = ((int64_t)n_samples + MEL_HOP - 1) / MEL_HOP;
+    return n < 2 ? 2 : n;
+}
+
+static int64_t rows_hops(const ears_rules *r, int n_samples) {
+    int64_t frames = hops(n_samples), piece = STRIDE * (int64_t)r->positions;
+    return frames / piece * stacked(r, r->positions) + stacked(r, places_of((int)(frames % piece)));
+}
+
+static int hop_spectrum(mel *out, const ears_rules *r, const sound *s, int bins, err *e) {
+    (void)r;
+    return mel_make_whisper_bare(out, s, bins, (int)hops(s->n) * MEL_HOP, e);
+}
+
+static int encode_hops(ears *h, const sound *s, float *out, err *e) {
+    const ears_rules   *r = &h->rules;
+    const vision_stage *tower = &h->stage[EARS_TOWER];
+    int                 frames = STRIDE * r->positions;
+    scratch             x = { 0 };
+    mel                 m;
+    int                 rc = hop_spectrum(&m, r, s, r->mels, e);
+    if (rc == 0) rc = take_scratch(&x, h, e);
+    for (int at = 0; rc == 0 && at < m.frames; at += frames) {
+        int     now = m.frames - at < frames ? m.frames - at : frames, places = places_of(now);
+        int     n = stacked(r, places);
+        stretch part = { m.at + (size_t)at * (size_t)m.bins, now, places };
+        put_rows(h, &part, x.in);
+        memset(x.rows, 0, (size_t)(n * r->stack) * (size_t)tower->width_out * sizeof *x.rows);
+        rc = run(h, &x, places, NULL, n, out, e);
+        out += (size_t)n * (size_t)h->stage[EARS_PROJECTOR].width_out;
+    }
     free_scratch(&x);
     mel_free(&m);
     return rc;
@@ -370,4 +414,23 @@ const ears_family ears_qwen_omni = {
     .rows = rows_windows,
     .encode = encode_windows,
     .spectrum = open_spectrum
+};
+
+/* Its directories lack the language model. Templates of those know nothing of sounds, nor has their vocabulary a word. */
+const ears_family ears_ultravox = {
+    .types = NAMES("ultravox"),
+    .projectors = NAMES("ultravox"),
+    .word = "<|audio|>",
+    .words = NAMES("<|reserved_special_token_0|>", "<unused0>", "<|fim_pad|>"),
+    .before = "",
+    .after = "",
+    .arch = { [EARS_TOWER] = &models_whisper_tower, [EARS_PROJECTOR] = &models_projector_ultravox },
+    FRONT,
+    .read = read_stacked,
+    .ragged = true,
+    .stage_rows = stage_rows,
+    .fit = fit,
+    .rows = rows_hops,
+    .encode = encode_hops,
+    .spectrum = hop_spectrum
 };

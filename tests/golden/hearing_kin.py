@@ -331,6 +331,69 @@ class Gemma3n(Kin):
         return model
 
 
+class Ultravox(Kin):
+    """Not in transformers: its WhisperEncoder, cut to the length of a sound, and the projector as it was published (v0.5). There is no
+    language model here: its files lack it."""
+
+    stack, hidden = 8, 48
+
+    def features(self, x, bins=BINS):
+        n = max(2, (len(x) + 159) // 160) * 160
+        x = torch.nn.functional.pad(torch.tensor(x), (0, n - len(x))).numpy()
+        f = self.extractor(bins)(x, sampling_rate=RATE, padding="longest", truncation=False, return_tensors="pt")["input_features"]
+        return [f[:, :, i : i + 2 * PIECE] for i in range(0, f.shape[2], 2 * PIECE)]
+
+    def spectrum(self, x, bins):
+        return torch.cat(self.features(x, bins), 2)[0].T.contiguous()
+
+    def encoder(self):
+        from transformers import WhisperConfig
+        from transformers.models.whisper.modeling_whisper import WhisperEncoder
+
+        c = {k: v for k, v in self.config["audio_config"].items() if k != "model_type"}
+        return WhisperEncoder._from_config(WhisperConfig(**c), dtype=torch.float32, attn_implementation="eager")
+
+    def save(self, name, outdir, fill):
+        model = self.encoder()
+        fill(name, model)
+        w = {"audio_tower." + k: v for k, v in model.state_dict().items()}
+        n, p = 32 * self.stack, "multi_modal_projector."
+        for k, shape in (("ln_pre", (n,)), ("linear_1", (self.hidden, n)), ("ln_mid", (self.hidden // 2,)), ("linear_2", (32, self.hidden // 2))):
+            x = generate.noise(name, k, shape)
+            w[p + k + ".weight"] = 1 + 0.2 * x if len(shape) == 1 else x / shape[1] ** 0.5
+        w = {k: v.to(torch.bfloat16).contiguous() for k, v in w.items()}
+        generate.st_write(os.path.join(outdir, "model.safetensors"), w, {"format": "pt"})
+
+    def load(self, outdir):
+        self.w = {k: v.float() for k, v in generate.st_read(os.path.join(outdir, "model.safetensors")).items()}
+        model = self.encoder()
+        model.load_state_dict({k[len("audio_tower."):]: v for k, v in self.w.items() if k.startswith("audio_tower.")})
+        return model
+
+    def encode(self, model, f):
+        """As its own forward does it, which wants a whole piece."""
+        x = torch.nn.functional.gelu(model.conv1(f))
+        x = torch.nn.functional.gelu(model.conv2(x)).permute(0, 2, 1)
+        x = x + model.embed_positions.weight[: x.shape[1]]
+        for layer in model.layers:
+            x = layer(x, None)
+            x = x[0] if isinstance(x, tuple) else x
+        return model.layer_norm(x)
+
+    def norm(self, x, name):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * self.w["multi_modal_projector." + name + ".weight"]
+
+    def project(self, x):
+        x = torch.nn.functional.pad(x, (0, 0, 0, -x.shape[1] % self.stack))[0].reshape(-1, 32 * self.stack)
+        x = self.norm(x, "ln_pre") @ self.w["multi_modal_projector.linear_1.weight"].T
+        up, gate = x.chunk(2, dim=-1)
+        return self.norm(torch.nn.functional.silu(gate) * up, "ln_mid") @ self.w["multi_modal_projector.linear_2.weight"].T
+
+    def take(self, model, sounds):
+        parts = [[self.project(self.encode(model, f)) for f in self.features(x)] for x in sounds]
+        return None, torch.cat([r for p in parts for r in p]), [sum(len(r) for r in p) for p in parts]
+
+
 KIN = {
     "qwen2_audio": Qwen2Audio({
         "architectures": ["Qwen2AudioForConditionalGeneration"], "model_type": "qwen2_audio", "audio_token_index": AUDIO,
@@ -412,4 +475,9 @@ KIN = {
         "sampling_rate": RATE, "frame_length_ms": 32.0, "hop_length_ms": 10.0, "min_frequency": 125.0, "max_frequency": 7600.0,
         "preemphasis": 0.97, "preemphasis_htk_flavor": True, "fft_overdrive": True, "dither": 0.0, "input_scale_factor": 1.0,
         "mel_floor": 1e-5, "per_bin_mean": None, "per_bin_stddev": None, "padding_value": 0.0, "return_attention_mask": True}),
+    "ultravox": Ultravox({
+        "architectures": ["UltravoxModel"], "model_type": "ultravox", "stack_factor": 8, "hidden_size": 48, "projector_act": "swiglu",
+        "projector_ln_mid": True, "audio_config": dict(WHISPER, model_type="whisper"),
+        "text_config": {"model_type": "llama", "hidden_size": 32, "vocab_size": VOCAB},
+    }, front("UltravoxProcessor")),
 }

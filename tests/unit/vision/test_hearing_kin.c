@@ -4,7 +4,9 @@
  * names that published converters use gives the same rows; long sounds are their pieces, short ones have a row; rows with
  * parts; what is not known is refused.
  */
+#include "base/arena.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "convert/gguf_writer.h"
 #include "media/sound.h"
 #include "tensor/half.h"
@@ -59,6 +61,7 @@ static void read_sound(sound *s, const char *name) {
     size_t n;
     err    e = { 0 };
     snprintf(file, sizeof file, DIR "/sounds/%s.wav", name);
+    if (!file_exists(file)) snprintf(file, sizeof file, DIR "/../sound/sounds/%s.wav", name);
     assert_int_equal(file_read(&data, &n, file, 1 << 20, &e), 0);
     assert_int_equal(media_sound_decode(s, data, n, MEDIA_SOUND_SECONDS, &e), 0);
     free(data);
@@ -117,7 +120,9 @@ static const name_row whole[] = { { "audio_tower.conv1.", "a.conv1d.1." },
                                   { "audio_tower.proj.", "mm.a.fc." },
                                   { "multi_modal_projector.linear_1.", "mm.a.mlp.1." },
                                   { "multi_modal_projector.linear_2.", "mm.a.mlp.2." },
-                                  { "multi_modal_projector.linear.", "mm.a.fc." } };
+                                  { "multi_modal_projector.linear.", "mm.a.fc." },
+                                  { "multi_modal_projector.ln_pre.", "mm.a.norm_pre." },
+                                  { "multi_modal_projector.ln_mid.", "mm.a.norm_mid." } };
 static const name_row leaves[] = { { "self_attn_layer_norm.", "ln1." },
                                    { "final_layer_norm.", "ln2." },
                                    { "self_attn.q_proj.", "attn_q." },
@@ -205,6 +210,8 @@ static void write_mmproj(const family_row *f, const model_file *m, const char *p
         if (gguf_name(t->name, name, sizeof name)) add_tensor(w, t, name, &kept[i]);
     }
     if (f->sines) add_sines(w, &kept[n]);
+    if (strcmp(f->name, "ultravox") == 0)
+        assert_int_equal(gguf_writer_set_int(w, "clip.audio.projector.stack_factor", META_U32, 8, &e), 0);
     assert_int_equal(gguf_writer_write(w, path, &e), 0);
     gguf_writer_free(w);
     for (size_t i = 0; i <= n; i++) free(kept[i]);
@@ -288,6 +295,70 @@ static void test_mmproj(void **state) {
     char *dir = test_temp_dir();
     (void)state;
     for (int i = 0; i < N_FAMILIES; i++) check_mmproj(&families[i], dir);
+    test_temp_dir_remove(dir);
+}
+
+/* Whose directories lack a language model: its reference is compared here. */
+static void test_ultravox(void **state) {
+    static const family_row ultravox = {
+        "ultravox", "ultravox", "clip.audio.projector_type", { { NULL } }, false, false
+    };
+    vision_options    o = cpu_options();
+    char             *dir = test_temp_dir(), *path = path_join(dir, "ears.gguf"), *text, *want;
+    size_t            n;
+    const json_value *doc;
+    model_file       *m, *mmproj;
+    ears             *h;
+    arena             mem;
+    err               e = { 0 };
+    double            most = 0;
+    (void)state;
+    assert_int_equal(model_file_open(&m, DIR "/ultravox", &e), 0);
+    write_mmproj(&ultravox, m, path, NULL, 0);
+    assert_int_equal(model_file_open(&mmproj, path, &e), 0);
+    int rc = ears_open(&h, m, mmproj, WIDTH, &o, &e);
+    if (rc < 0) print_message("%s\n", e.msg);
+    assert_int_equal(rc, 0);
+    assert_int_equal(file_read(&want, &n, DIR "/ultravox/rows.f32", 1 << 20, &e), 0);
+    assert_int_equal(file_read(&text, &n, DIR "/ultravox/golden.json", 1 << 20, &e), 0);
+    arena_init(&mem, 0);
+    assert_int_equal(json_parse(&doc, text, n, &mem, &e), 0);
+    const json_value *cases = json_get(doc, "cases");
+    assert_int_equal(json_count(cases), 5);
+    for (size_t i = 0; i < json_count(cases); i++) {
+        const json_value *c = json_at(cases, i), *sounds = json_get(c, "sounds");
+        int64_t           at = 0, count = 0;
+        double            std = 0;
+        assert_true(json_int(json_get(c, "rows_at"), &at) && json_number(json_get(c, "row_std"), &std));
+        const float *expected = (const float *)(const void *)want + at;
+        for (size_t k = 0; k < json_count(sounds); k++) {
+            const vision_rows *rows;
+            sound              s;
+            read_sound(&s, json_cstr(json_at(sounds, k)));
+            assert_int_equal(ears_encode(h, &s, &rows, &e), 0);
+            assert_true(json_int(json_at(json_get(c, "counts"), k), &count));
+            assert_int_equal(rows->n, count);
+            for (int j = 0; j < rows->n * rows->width; j++)
+                most = fmax(most, fabs((double)rows->data[j] - (double)*expected++) / std);
+            sound_deinit(&s);
+        }
+    }
+    print_message("ultravox: rows differ by %.1e of their deviation at most\n", most);
+    assert_true(most <= 1e-4);
+    /* Its words, of which a vocabulary has one. */
+    assert_string_equal(ears_row_word(h), "<|audio|>");
+    int words = 1;
+    while (ears_other_word(h)) words++;
+    assert_int_equal(words, 4);
+    assert_string_equal(ears_placeholder(h), ears_row_word(h));
+    ears_free(h);
+    model_file_free(mmproj);
+    expect_refused(&ultravox, m, path);
+    model_file_free(m);
+    arena_deinit(&mem);
+    free(text);
+    free(want);
+    free(path);
     test_temp_dir_remove(dir);
 }
 
@@ -469,8 +540,8 @@ static void test_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_mmproj), cmocka_unit_test(test_lengths),
-                                        cmocka_unit_test(test_pieces), cmocka_unit_test(test_parts),
-                                        cmocka_unit_test(test_refused) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_mmproj),  cmocka_unit_test(test_ultravox),
+                                        cmocka_unit_test(test_lengths), cmocka_unit_test(test_pieces),
+                                        cmocka_unit_test(test_parts),   cmocka_unit_test(test_refused) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
