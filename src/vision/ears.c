@@ -120,6 +120,8 @@ bool ears_other_word(ears *h) {
 
 const char *ears_said(const ears *h) { return h->family->said ? h->family->said : h->word; }
 
+const char *ears_transcribes(const ears *h) { return h->family->transcribes; }
+
 int ears_write(const ears *h, int n_samples, str *out, err *e) {
     int64_t n = h->family->rows(&h->rules, n_samples);
     str_puts(out, h->family->before);

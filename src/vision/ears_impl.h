@@ -37,6 +37,7 @@ typedef struct ears_family {
     const char        *word;              /* what a template prints for a sound, and what stands for a row */
     const char *const *words;             /* others for it where the vocabulary lacks it; NULL: there are none */
     const char        *said;              /* the word with what templates print around it; NULL: nothing */
+    const char        *transcribes;       /* a template for the words of a sound (ears.h), or NULL */
     const char        *before, *after;    /* what stands around the rows, and no template prints */
     const nn_arch     *arch[EARS_STAGES]; /* NULL: there is no such stage */
     const ears_field  *front;             /* n_front fields; feature_size is the bins, too */

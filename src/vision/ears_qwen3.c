@@ -230,6 +230,24 @@ static const ears_field front[] = { { "sampling_rate", SOUND_RATE },
 const ears_family ears_qwen3_omni = {
     .types = NAMES("qwen3_omni_moe", "qwen3_omni_moe_thinker"), .projectors = NAMES("qwen3a"), .read = read_omni, QWEN3
 };
-const ears_family ears_qwen3_asr = {
-    .types = NAMES("qwen3_asr"), .projectors = (const char *const[]){ NULL }, .read = read_asr, QWEN3
-};
+/* Where nobody says the language, the model does, before the words: "language English<asr_text>". */
+static const char transcribes[] =
+    "{%- set names = {'ar': 'Arabic', 'yue': 'Cantonese', 'zh': 'Chinese', 'cs': 'Czech', 'da': 'Danish', 'nl': "
+    "'Dutch',"
+    " 'en': 'English', 'fil': 'Filipino', 'fi': 'Finnish', 'fr': 'French', 'de': 'German', 'el': 'Greek', 'hi': "
+    "'Hindi',"
+    " 'hu': 'Hungarian', 'id': 'Indonesian', 'it': 'Italian', 'ja': 'Japanese', 'ko': 'Korean', 'mk': 'Macedonian',"
+    " 'ms': 'Malay', 'fa': 'Persian', 'pl': 'Polish', 'pt': 'Portuguese', 'ro': 'Romanian', 'ru': 'Russian',"
+    " 'es': 'Spanish', 'sv': 'Swedish', 'th': 'Thai', 'tr': 'Turkish', 'vi': 'Vietnamese'} -%}"
+    "{%- if language and language not in names -%}{{ raise_exception('language: the model does not know ' + language) "
+    "}}"
+    "{%- endif -%}"
+    "{{ '<|im_start|>system\n' + (prompt if prompt else '') + '<|im_end|>\n<|im_start|>user\n' }}"
+    "{{ '<|audio_start|><|audio_pad|><|audio_end|><|im_end|>\n<|im_start|>assistant\n' }}"
+    "{% if language %}{{ 'language ' + names[language] + '<asr_text>' }}{% endif %}";
+
+const ears_family ears_qwen3_asr = { .types = NAMES("qwen3_asr"),
+                                     .projectors = (const char *const[]){ NULL },
+                                     .transcribes = transcribes,
+                                     .read = read_asr,
+                                     QWEN3 };

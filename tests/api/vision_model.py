@@ -46,6 +46,7 @@ for name, said in SAID.items():
     words = re.findall("<[^>]*>", said)
     SPECIAL[name] = dict(zip((151, 150, 152), words)) if len(words) == 3 else {150: words[0]}
 SPECIAL["gemma3n"][100] = "<start_of_audio>"
+SPECIAL["qwen3_asr"].update({157: "<|im_start|>", 158: "<|im_end|>", 159: "<asr_text>"})
 for qwen in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5"):
     SPECIAL[qwen] = {150: "<|image_pad|>", 151: "<|vision_start|>", 152: "<|vision_end|>", 157: "<|im_start|>", 158: "<|im_end|>"}
 
