@@ -75,6 +75,7 @@ static const wire_field request_fields[] = {
     WIRE_TEXT(runtime_request, template_vars, "template variables", WIRE_MAX_DOWN),
     WIRE_TEXT(runtime_request, template_text, "template", WIRE_MAX_DOWN),
     WIRE_BOOL(runtime_request, continue_final, "continue_final"),
+    WIRE_BOOL(runtime_request, transcribe, "transcribe"),
     WIRE_TEXT(runtime_request, text, "text", WIRE_MAX_DOWN),
     WIRE_TEXT(runtime_request, suffix, "suffix", WIRE_MAX_DOWN),
     WIRE_LIST(runtime_request, tokens, n_tokens, "tokens", WIRE_MAX_IDS, wire_item_int),

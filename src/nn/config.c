@@ -677,7 +677,7 @@ static void read_keys(nn_config *c, const nn_key *keys, void *hp, double max) {
 static const nn_key dim_keys[] = {
     DIM(n_layer, 'i', "block_count",
         "num_hidden_layers|n_layer|num_layers|n_layers|num_transformer_layers|depth|"
-        "encoder_layers",
+        "encoder_layers|conf_num_hidden_layers",
         NN_REQUIRED),
     DIM(n_embd, 'i', "embedding_length", "hidden_size|n_embd|d_model|dim|model_dim", NN_REQUIRED),
     DIM(context, 'i', "context_length",
@@ -687,7 +687,7 @@ static const nn_key dim_keys[] = {
 static const nn_key head_keys[] = {
     DIM(n_head, 'i', "attention.head_count",
         "num_attention_heads|n_head|n_heads|attention_heads|num_heads|"
-        "encoder_attention_heads",
+        "encoder_attention_heads|conf_num_attention_heads",
         NN_REQUIRED),
     { 0 },
 };

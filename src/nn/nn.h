@@ -586,6 +586,15 @@ typedef struct nn_ears_dims {
 typedef struct nn_ears_top {
     const nn_vec *positions; /* [positions][n_embd]; NULL: sines of them, or none */
 } nn_ears_top;
+/* Parts around such a tower whose weights the caller applies: a norm behind a convolution, words of a table of its own. */
+typedef struct nn_ears_conv {
+    nn_linear     w;
+    const nn_vec *norm; /* by channel */
+} nn_ears_conv;
+typedef struct nn_ears_words {
+    const nn_vec *norm, *table; /* [words][n_in] */
+    nn_linear     first;
+} nn_ears_words;
 /* A tower of sounds whose rows see the last places only: its hparams begin with this. */
 typedef struct nn_reach_dims {
     nn_dims d;

@@ -74,6 +74,22 @@ int trees_parse(const runtime_request *q, arena *long_lived, arena *short_lived,
     return rc;
 }
 
+/* The template of this request: what the model was taught to transcribe with, the request's own, or NULL: the model's. */
+static int own_template(const runtime *r, const runtime_request *q, chat **out, err *e) {
+    view text = q->template_text;
+    if (q->transcribe) {
+        const char *taught = r->ears ? ears_transcribes(r->ears) : NULL;
+        if (!taught)
+            return err_set(e, ERR_UNSUPPORTED,
+                           "this model (%s) was taught no form of transcription: ask for it in a chat, with the sound",
+                           r->info.family);
+        if (q->n_blobs != 1) return err_set(e, ERR_ARG, "a transcription is of one sound");
+        text = view_of(taught);
+    }
+    int rc = text.len ? chat_with_template(out, r->chat, text, e) : 0;
+    return rc < 0 ? request_mistake(e, rc, "template") : 0;
+}
+
 static int prompt_chat(const runtime *r, const wishes *w, const runtime_request *q, const trees *have, prompt *out,
                        err *e) {
     static const chat_thinking thinking[] = { CHAT_THINK_DEFAULT, CHAT_THINK_ON, CHAT_THINK_OFF, CHAT_THINK_ON };
@@ -87,8 +103,7 @@ static int prompt_chat(const runtime *r, const wishes *w, const runtime_request 
     int rc = settings_messages(w, &messages, &a, e);
     if (rc == 0 && q->thinking == RUNTIME_THINK_ON && !r->info.can_think)
         rc = err_set(e, ERR_UNSUPPORTED, "thinking: this model does not mark its thoughts");
-    if (rc == 0 && q->template_text.len && (rc = chat_with_template(&other, r->chat, q->template_text, e)) < 0)
-        rc = request_mistake(e, rc, "template");
+    if (rc == 0) rc = own_template(r, q, &other, e);
     if (rc == 0) {
         chat_input in = { .messages = messages,
                           .tools = q->tool_choice == RUNTIME_TOOLS_NONE ? NULL : have->tools,

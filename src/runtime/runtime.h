@@ -224,6 +224,9 @@ typedef struct runtime_request {
     view template_vars;   /* a JSON object of further template variables, or empty */
     view template_text;   /* Jinja, instead of the model's own; or empty */
     bool continue_final;  /* the last message is not over: go on with it */
+    /* The words that are said in the one sound of the messages, asked for as the model was taught; template_vars has
+     * "language" (ISO 639-1) and "prompt", a text that helps. Models that were taught no such thing refuse it. */
+    bool transcribe;
 
     /* COMPLETE, INFILL, EMBED, RERANK: text, or tokens where n_tokens is not 0 (COMPLETE, EMBED and CLASSIFY). CHAT: tokens stand
      * in front of the prompt that the messages make. */

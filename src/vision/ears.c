@@ -69,6 +69,7 @@ int ears_open(ears **out, const model_file *model, const model_file *mmproj, int
     ears *h = calloc(1, sizeof *h);
     if (!h) return err_set_nomem(e);
     h->family = f;
+    h->word = f->word;
     h->parts = o->parts > 0 ? o->parts : 1;
     int rc = ears_rules_read(&h->rules, f, model, mmproj, e);
     if (rc == 0) {
@@ -113,16 +114,25 @@ void ears_free(ears *h) {
 
 /* --- words --- */
 
-const char *ears_placeholder(const ears *h) { return h->family->word; }
+const char *ears_placeholder(const ears *h) { return h->word; }
 
-const char *ears_row_word(const ears *h) { return h->family->word; }
+const char *ears_row_word(const ears *h) { return h->word; }
 
-const char *ears_said(const ears *h) { return h->family->said ? h->family->said : h->family->word; }
+bool ears_other_word(ears *h) {
+    const char *const *words = h->family->words;
+    if (!words || !words[h->n_words]) return false;
+    h->word = words[h->n_words++];
+    return true;
+}
+
+const char *ears_said(const ears *h) { return h->family->said ? h->family->said : h->word; }
+
+const char *ears_transcribes(const ears *h) { return h->family->transcribes; }
 
 int ears_write(const ears *h, int n_samples, str *out, err *e) {
     int64_t n = h->family->rows(&h->rules, n_samples);
     str_puts(out, h->family->before);
-    for (int64_t i = 0; i < n; i++) str_puts(out, h->family->word);
+    for (int64_t i = 0; i < n; i++) str_puts(out, h->word);
     str_puts(out, h->family->after);
     return str_ok(out) ? 0 : err_set_nomem(e);
 }

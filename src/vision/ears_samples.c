@@ -16,7 +16,8 @@ static int stage_rows(const ears_rules *r, int stage) {
 }
 
 /* An mmproj file leaves the number of samples to its matrix. */
-static void read_sizes(ears_rules *r, const json_value *audio, const model_file *mmproj) {
+static void read_sizes(ears_rules *r, const json_value *config, const model_file *mmproj) {
+    const json_value   *audio = json_get(config, "audio_config");
     const model_tensor *t = mmproj ? model_file_tensor(mmproj, "mm.a.input_projection.weight") : NULL;
     int64_t             n = t ? t->dims[0] : ears_number(audio, "audio_embed_dim", SAMPLES);
     r->mels = n < 1 || n > 1 << 20 ? -1 : (int)n;

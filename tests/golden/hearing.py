@@ -158,8 +158,8 @@ def features(name, model, args):
 def take(name, extractor, model, sounds):
     """What the tower gets, the rows that come out, and how many of them each sound has."""
     if name in KIN:
-        args = KIN[name].args(sounds)
-        return args, KIN[name].rows(model, args).float(), KIN[name].counts(sounds)
+        args, rows, counts = KIN[name].take(model, sounds)
+        return args, rows.float(), counts
     args, one = spectra(name, extractor, sounds)
     return args, features(name, model, args).float(), [count_rows(name, int(f.shape[0])) for f in one]
 
@@ -210,7 +210,13 @@ def run_case(name, model, extractor, names, folders, rng, files):
         args, rows, counts = take(name, extractor, model, sounds)
     assert sum(counts) == rows.shape[0], (counts, rows.shape)
     ids = tokens_of(name, rng, counts)
-    x = torch.tensor([ids])
+    if args is None:  # there is no language model
+        case = {"sounds": names, "counts": counts, "rows_at": len(files["rows.f32"]) // 4, "row_std": float(rows.std())}
+        files["rows.f32"] += rows.contiguous().numpy().astype("<f4").tobytes()
+        return case
+    texts = KIN[name].texts if name in KIN else VOCAB
+    x = torch.tensor([KIN[name].prompt(ids, counts) if name in KIN else ids])
+    ids = [AUDIO if a == AUDIO else b for a, b in zip(ids, x[0].tolist())]
     call = dict(args, input_ids=x, attention_mask=torch.ones_like(x), use_cache=False)
     if "mm_token_type_ids" in inspect.signature(type(model).forward).parameters:
         call["mm_token_type_ids"] = (x == AUDIO).long() * 3
@@ -218,9 +224,9 @@ def run_case(name, model, extractor, names, folders, rng, files):
         logits = model(**call).logits[0].float()
     assert torch.isfinite(logits).all() and torch.isfinite(rows).all()
     case = {"sounds": names, "counts": counts, "tokens": ids, "rows_at": len(files["rows.f32"]) // 4, "row_std": float(rows.std()),
-            "logits_at": len(files["logits.f32"]) // 4, "logit_std": float(logits.std())}
+            "logits_at": len(files["logits.f32"]) // 4, "logit_std": float(logits[:, :texts].std())}
     files["rows.f32"] += rows.contiguous().numpy().astype("<f4").tobytes()
-    files["logits.f32"] += logits[-LAST:].contiguous().numpy().astype("<f4").tobytes()
+    files["logits.f32"] += logits[-LAST:, :texts].contiguous().numpy().astype("<f4").tobytes()
     return case
 
 
@@ -273,7 +279,7 @@ def make(name, outdir, folders):
         model.model.audio_tower.config._attn_implementation = "sdpa"
     files = {k: bytearray() for k in ("mel.f32", "rows.f32", "logits.f32")}
     rng = random.Random(name)
-    doc = {"family": name, "vocab": VOCAB, "audio_token": AUDIO, "last": LAST, "versions": generate.versions(), "spectra": [], "cases": []}
+    doc = {"family": name, "vocab": kin.texts if kin else VOCAB, "audio_token": AUDIO, "last": LAST, "versions": generate.versions(), "spectra": [], "cases": []}
     for bins, names in () if name == "gemma4_unified" else ((BINS, "ae"),) if kin else ((BINS, "abcde"), (128, "ae")):
         for n in names:
             x = read_sound(folders, n)
@@ -287,12 +293,14 @@ def make(name, outdir, folders):
             print("   case", names)
             traceback.print_exc()
     for k, v in files.items():
+        if not v:
+            continue
         with open(os.path.join(outdir, k), "wb") as f:
             f.write(v)
     with open(os.path.join(outdir, "golden.json"), "w") as f:
         json.dump(doc, f)
         f.write("\n")
-    print("  ", name, [(c["sounds"], c["counts"], c["row_std"], c["logit_std"]) for c in doc["cases"]], doc["spectra"])
+    print("  ", name, [(c["sounds"], c["counts"], c["row_std"], c.get("logit_std")) for c in doc["cases"]], doc["spectra"])
 
 
 def main():
