@@ -155,10 +155,12 @@ bool cuda_can_many_experts(tensor_type type, int64_t cols) {
 
 int cuda_item_rows(tensor_type type, int64_t rows, int n_expert, int64_t cols) {
     const product_shape p = shape_of(type, cols);
-    const size_t  rings = least_rings(p, 16);
-    const int64_t each = rows / n_expert; /* of an expert, on average */
-    int           n = each > 16 ? 32 : each > 4 ? 16 : CUDA_ITEM_ROWS;
-    while (n > CUDA_ITEM_ROWS && rows_bytes(cols, n) + rings > block_bytes(220 * 1024, p.shared_bytes)) n /= 2;
+    const size_t        rings = least_rings(p, 16);
+    const int64_t       each = rows / n_expert; /* of an expert, on average */
+    int                 n = each > 16 ? 32 : each > 4 ? 16 : CUDA_ITEM_ROWS;
+    if (p.lean && n == 16) n = 32;
+    while (n > CUDA_ITEM_ROWS && rows_bytes(cols, n) + rings > block_bytes(220 * 1024, p.shared_bytes))
+        n = p.lean ? CUDA_ITEM_ROWS : n / 2;
     return n;
 }
 
@@ -180,11 +182,11 @@ template <class T, int NT, int MATS, int WARPS> static int start(many_args &g, c
 
 template <class T> static int start_type(many_args &g, cuda_stream s, err *e) {
     const bool both = g.a.up != NULL;
-    switch (g.a.item_rows) {
-    case 8: return both ? start<T, 1, 2, 8>(g, s, e) : start<T, 1, 1, 8>(g, s, e);
-    case 16: return both ? start<T, 2, 2, 16>(g, s, e) : start<T, 2, 1, 16>(g, s, e);
-    default: return both ? start<T, 4, 2, 16>(g, s, e) : start<T, 4, 1, 16>(g, s, e);
+    if (g.a.item_rows == 8) return both ? start<T, 1, 2, 8>(g, s, e) : start<T, 1, 1, 8>(g, s, e);
+    if constexpr (!T::LEAN) {
+        if (g.a.item_rows == 16) return both ? start<T, 2, 2, 16>(g, s, e) : start<T, 2, 1, 16>(g, s, e);
     }
+    return both ? start<T, 4, 2, 16>(g, s, e) : start<T, 4, 1, 16>(g, s, e);
 }
 
 int cuda_op_many_experts(const cuda_many_experts *a, cuda_stream s, err *e) {

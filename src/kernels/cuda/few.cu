@@ -548,8 +548,10 @@ static int few_start_rows(const cuda_device *d, const cuda_product_args *a, cons
                           cuda_stream s, err *e) {
     if (a->row)
         return c.mt == 1 ? few_start<T, 1, 1, true>(d, a, c, k, s, e) : few_start<T, 1, 2, true>(d, a, c, k, s, e);
-    if (!T::LEAN && c.n <= 8)
-        return c.mt == 1 ? few_start<T, 1, 1, false>(d, a, c, k, s, e) : few_start<T, 1, 2, false>(d, a, c, k, s, e);
+    if constexpr (!T::LEAN) {
+        if (c.n <= 8)
+            return c.mt == 1 ? few_start<T, 1, 1, false>(d, a, c, k, s, e) : few_start<T, 1, 2, false>(d, a, c, k, s, e);
+    }
     return c.mt == 1 ? few_start<T, 2, 1, false>(d, a, c, k, s, e) : few_start<T, 2, 2, false>(d, a, c, k, s, e);
 }
 

@@ -552,25 +552,22 @@ static __global__ void pack_image_kernel(const pack_args a) {
     *reinterpret_cast<uint4 *>(a.to + cuda_image_at(row, col, a.pitch)) = make_uint4(w[0], w[1], w[2], w[3]);
 }
 
-/* Tiles to an image: one warp per 16 rows x 64 columns, through shared memory so that the rows leave as 2048 bytes. */
-template <class T> static __global__ void unpack_kernel(const pack_args a) {
-    __shared__ __align__(16) uint8_t part[WARPS][2048], scratch[WARPS][T::SCRATCH ? T::SCRATCH : 1];
-    constexpr int                    BLOCKS = T::COLS / 64;
-    const int                        lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    const int64_t                    i = (int64_t)blockIdx.x * WARPS + warp, tile = i / BLOCKS;
-    T::begin();
-    if (T::SHARED) __syncthreads();
-    if (tile >= a.rows_pad / CUDA_TILE_ROWS * a.n_kt) return;
-    uint32_t fa[4][4];
-    T::prepare(a.from + tile * T::BYTES, scratch[warp], lane);
+/* 16 rows x 64 columns of an image, number i of BLOCKS for each tile; through shared memory so that the rows leave as 2048
+ * bytes. */
+template <class T>
+__device__ static inline void unpack_part(const pack_args &a, int64_t i, uint8_t *part, uint8_t *scratch, int lane) {
+    constexpr int BLOCKS = T::COLS / 64;
+    const int64_t tile = i / BLOCKS;
+    uint32_t      fa[4][4];
+    T::prepare(a.from + tile * T::BYTES, scratch, lane);
     __syncwarp();
-    T::fragments(fa, a.from + tile * T::BYTES, scratch[warp], (int)(i % BLOCKS), lane);
+    T::fragments(fa, a.from + tile * T::BYTES, scratch, (int)(i % BLOCKS), lane);
 #pragma unroll
     for (int j = 0; j < 4; j++) {
 #pragma unroll
         for (int p = 0; p < 4; p++) {
             const int row = pair_row(p, lane), chunk = 2 * j + p / 2;
-            *reinterpret_cast<uint32_t *>(part[warp] + row * 128 + (chunk ^ (row & 7)) * 16 + lane % 4 * 4) = fa[j][p];
+            *reinterpret_cast<uint32_t *>(part + row * 128 + (chunk ^ (row & 7)) * 16 + lane % 4 * 4) = fa[j][p];
         }
     }
     __syncwarp();
@@ -579,7 +576,35 @@ template <class T> static __global__ void unpack_kernel(const pack_args a) {
     uint8_t *to = a.to + (block * a.rows_pad + row0) * CUDA_ROW_BYTES;
 #pragma unroll
     for (int o = 0; o < 2048; o += 512)
-        *reinterpret_cast<uint4 *>(to + o + lane * 16) = *reinterpret_cast<const uint4 *>(part[warp] + o + lane * 16);
+        *reinterpret_cast<uint4 *>(to + o + lane * 16) = *reinterpret_cast<const uint4 *>(part + o + lane * 16);
+}
+
+/* Parts that a warp makes: one, or several where its block brings something for them first. */
+template <class T> struct unpack_share {
+    enum { PARTS = T::SHARED > 0 ? 8 : 1 };
+};
+
+/* Tiles to an image. */
+template <class T> static __global__ void unpack_kernel(const pack_args a) {
+    __shared__ __align__(16) uint8_t part[WARPS][2048], scratch[WARPS][T::SCRATCH ? T::SCRATCH : 1];
+    const int                        lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    const int64_t first = (int64_t)blockIdx.x * WARPS + warp, n = a.rows_pad / CUDA_TILE_ROWS * a.n_kt * (T::COLS / 64);
+    if constexpr (unpack_share<T>::PARTS == 1) {
+        if (first < n) unpack_part<T>(a, first, part[warp], scratch[warp], lane);
+    } else {
+        T::begin();
+        __syncthreads();
+        for (int64_t i = first; i < n; i += (int64_t)gridDim.x * WARPS) {
+            unpack_part<T>(a, i, part[warp], scratch[warp], lane);
+            __syncwarp();
+        }
+    }
+}
+
+template <class T> static int unpack_start(const pack_args &a, cuda_stream s, err *e) {
+    const int64_t n = a.rows_pad / CUDA_TILE_ROWS * a.n_kt * (T::COLS / 64);
+    const int     each = WARPS * unpack_share<T>::PARTS;
+    return cuda_launch(unpack_kernel<T>, { (unsigned)((n + each - 1) / each), WARPS * 32, 1, 0, false }, s, e, a);
 }
 
 static cuda_shape warps_shape(int64_t n) { return { (unsigned)((n + WARPS - 1) / WARPS), WARPS * 32, 1, 0, false }; }
@@ -644,10 +669,9 @@ int cuda_unpack(void *to, const cuda_weight *w, cuda_stream s, err *e) {
             (const uint8_t *)w->data, 0, (uint8_t *)to, p.rows, p.cols, p.rows_pad,
             (p.cols + p.tile_cols - 1) / p.tile_cols, 0, p.pitch
     };
-    const cuda_shape shape = warps_shape(p.rows_pad / CUDA_TILE_ROWS * a.n_kt * (p.tile_cols / 64));
     switch (w->type) {
 #define START(type, T)                                                                                                 \
-    case type: return cuda_launch(unpack_kernel<T>, shape, s, e, a);
+    case type: return unpack_start<T>(a, s, e);
         UNPACK_TILED(START)
 #undef START
     default: return err_set(e, ERR_ARG, "CUDA: weights of type %d are not unpacked", (int)w->type);

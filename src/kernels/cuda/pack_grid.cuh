@@ -105,6 +105,19 @@ template <class F> struct pack_grid {
         return top_of(F::d(b) * (float)(2 * most + 1) * (1.0f / (1 << F::UNIT)));
     }
     __device__ static inline void put(uint8_t *to, uint32_t v) { *reinterpret_cast<uint32_t *>(to) = v; }
+    /* IQ3: signs of a lane's 32 elements of 64 columns. Those of pair p of 16 columns j, j + 1 (j even) at bit 2p + j / 2 of
+     * the bytes. */
+    __device__ static inline uint32_t lane_signs(const pack_args &a, int64_t row0, int64_t col0, int lane) {
+        uint32_t w = 0;
+        for (int i = 0; i < 32; i++) { /* 16 columns i / 8, pair i / 2 % 4, element i % 2 */
+            const int     j = i / 8, p = i / 2 % 4;
+            const int64_t row = row0 + lane / 4 + p % 2 * 8, col = col0 + j * 16 + lane % 4 * 2 + p / 2 * 8 + i % 2;
+            if (row >= a.rows) continue;
+            const uint8_t *b = a.from + row * a.row_bytes + col / 256 * BLOCK;
+            w |= (F::signs(b, (int)(col % 256 / 8)) >> (col % 8) & 1) << (8 * (j % 2 * 2 + i % 2) + 2 * p + j / 2);
+        }
+        return w;
+    }
     __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
         constexpr int  N = part::NUMBERS;
         const int      r = lane % 16, h = lane / 16;
@@ -124,9 +137,11 @@ template <class F> struct pack_grid {
             for (int j = 0; j < 4 && in; j++) {
                 const int      eight = 8 * k + 2 * j + h;
                 const uint32_t s = F::signs(b, eight);
-                for (int c = 0; c < 8; c++) signs |= (s >> c & 1) << (4 * (2 * j + c % 2) + part::sign_at(c / 2));
+                for (int c = 0; c < 8 && N == 4; c++)
+                    signs |= (s >> c & 1) << (4 * (2 * j + c % 2) + part::sign_at(c / 2));
                 if (part::SHIFTED) ones |= F::less(b, eight) << (16 + 4 * k + j);
             }
+            if (N == 8) signs = lane_signs(a, row0, col0 + 64 * k, lane);
             if (N == 8) put(to + k * 256 + lane * 8 + 4, low[1]);
             put(to + k * 32 * N + lane * N, low[0]);
             if (part::SIGNS < part::TWOS) put(to + part::SIGNS + k * 128 + lane * 4, signs);

@@ -29,7 +29,7 @@ product_shape product_shape_of(const cuda_weight *w) {
 #define SIZES(type, T)                                                                                                 \
     case type:                                                                                                         \
         p.tile_cols = T::COLS, p.tile_bytes = T::BYTES;                                                                \
-        p.scratch_bytes = T::SCRATCH, p.shared_bytes = T::SHARED;                                                      \
+        p.scratch_bytes = T::SCRATCH, p.shared_bytes = T::SHARED, p.lean = T::LEAN;                                    \
         break;
         UNPACK_TILED(SIZES)
 #undef SIZES

@@ -296,7 +296,11 @@ static void weights_iq(tensor_type type, const void *block, int power, uint16_t 
     whole w;
     if (!whole_of(type, block, &w)) return;
     const double d = half(round16(ldexp(w.d, 24 - w.unit - power)));
-    for (int i = 0; i < 256; i++) out[i] = less_zero(half(round16(d * w.factor[i / 16])), 128 + w.q[i], 128);
+    for (int i = 0; i < 256; i++) {
+        const double s = half(round16(d * w.factor[i / 16]));
+        out[i] = type == TENSOR_IQ3_XXS || type == TENSOR_IQ3_S ? round16(ldexp(s * w.q[i], -24))
+                                                                : less_zero(s, 128 + w.q[i], 128);
+    }
 }
 
 bool cuda_twin_weights(tensor_type type, const void *row, int64_t n, int power, uint16_t *out) {

@@ -10,7 +10,7 @@
  *
  *     Q4_0, Q8_0,  z = zero * D * 2^-24;                                 D * 2^-24 * q - z, fused
  *     TABLE32, TABLE16: q is one of the tile's 16 bytes
- *     IQ1, IQ2, IQ3: s = D * (2 s + 1), z = 128 * s * 2^-24; q is 128 + an integer of the codebook
+ *     IQ1, IQ2     s = D * (2 s + 1), z = 128 * s * 2^-24; q is 128 + an integer of the codebook; IQ3: s * 2^-24 * q
  *     Q3_K, Q6_K   s = D * scale, z = 4 or 32 * s * 2^-24;               s * 2^-24 * q - z, fused
  *     Q2_K, Q4_K,  s = D * sc, m = dmin * mn, less the matrix's power;   s * 2^-24 * q - m, fused
  *     Q5_K
@@ -24,7 +24,7 @@
  * block does once (SHARED bytes of shared memory that it has itself; the block synchronizes behind it), prepare() for what a
  * warp does once per tile (SCRATCH bytes; the warp synchronizes behind it) and fragments() for one lane's part of 16 rows x
  * 64 columns: a[j] is 16 columns j. Where SHARED is not 0 all lanes of the warp call fragments() together. LEAN: unpacking takes
- * most of the time anyway, so that kernels for eight rows and for 32 need not be there beside those for 16 and for 64.
+ * most of the time anyway, so that there are no kernels of their own for 8, 17 to 32 rows, or 16 of an expert.
  */
 #ifndef KERNELS_CUDA_UNPACK_CUH
 #define KERNELS_CUDA_UNPACK_CUH

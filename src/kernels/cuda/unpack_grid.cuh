@@ -9,9 +9,10 @@
  *
  *     IQ2   bits 0, 1: which of 8, 25, 43; bit 2: minus
  *     IQ1   bits 0, 1: which of -8, 0, 8, eight times the codebook's; bit 2: less one, else and one
- *     IQ3   bits 0..2: which of eight magnitudes; bit 3: minus
+ *     IQ3   which of eight magnitudes; signs lie where the lanes want them
  *
- * It chooses among bytes, 128 + the integer, and weights are made of those as TABLE32 and TABLE16 make them (unpack.cuh).
+ * It chooses among bytes, 128 + the integer, of IQ3 the magnitude, of which weights are made as those of TABLE32 and TABLE16
+ * (unpack.cuh).
  *
  * The codebook lies in the block's shared memory, a word (IQ3: half a word) of such codes for a row, so that 32 lanes with
  * 32 numbers meet in few banks. begin() puts it there, and __syncthreads() behind it is the caller's.
@@ -51,23 +52,26 @@ template <int KIND, int GROUP, int HIGH> struct grid_tile {
         ROW_SCALES = 128 / GROUP, /* bytes */
         D = SCALES + 16 * ROW_SCALES,
         BYTES = D + 16 * 2,
-        SIGN_BIT = KIND == 3 ? 3 : 2, /* of a code */
     };
-    /* The signs of codes of the four lanes, numbered t, lie in a word such that one shift brings each to its bit. */
-    CUDA_BOTH static constexpr inline int sign_at(int t) { return (SIGN_BIT + t) % 4; }
+    /* IQ2: signs of the codes for four lanes t lie in a word such that one shift brings those of each to bit 2. */
+    CUDA_BOTH static constexpr inline int sign_at(int t) { return (2 + t) % 4; }
 };
 
 template <class BOOK, int KIND, int GROUP, int HIGH>
 struct unpack_grid : unpack_tiled<grid_tile<KIND, GROUP, HIGH>::BYTES> {
     using part = grid_tile<KIND, GROUP, HIGH>;
     enum { COLS = 256, BYTES = part::BYTES, BF16 = 0, SCRATCH = 1024, CODES = 0, FACTORS = 512 };
-    enum { SHARED = (int)BOOK::ROWS * (KIND == 3 ? 2 : 4), LEAN = 1 };
+    enum { VALUES = (int)BOOK::ROWS * (KIND == 3 ? 2 : 4), SHARED = VALUES + 8, LEAN = 1 };
 
-    __device__ static inline uint32_t *book() {
-        __shared__ uint32_t codes[SHARED / 4];
+    /* The codebook, then the bytes that codes choose among: as constants they would be moved to registers again and again. */
+    __device__ static inline uint8_t *book() {
+        __shared__ __align__(8) uint8_t codes[SHARED];
         return codes;
     }
     __device__ static inline void begin() {
+        if (threadIdx.x < 2)
+            reinterpret_cast<uint32_t *>(book() + VALUES)[threadIdx.x] = threadIdx.x ? BOOK::SECOND : BOOK::FIRST;
+#pragma unroll 1
         for (int i = (int)threadIdx.x; i < (int)BOOK::ROWS; i += (int)blockDim.x) {
             uint32_t v = BOOK::row(i), codes = 0;
 #pragma unroll
@@ -76,7 +80,7 @@ struct unpack_grid : unpack_tiled<grid_tile<KIND, GROUP, HIGH>::BYTES> {
             if (KIND == 3)
                 reinterpret_cast<uint16_t *>(book())[i] = (uint16_t)codes;
             else
-                book()[i] = codes;
+                reinterpret_cast<uint32_t *>(book())[i] = codes;
         }
     }
 
@@ -103,6 +107,11 @@ struct unpack_grid : unpack_tiled<grid_tile<KIND, GROUP, HIGH>::BYTES> {
             *reinterpret_cast<uint2 *>(to + r * 16 + h * 8) = make_uint2(s[0], s[1]);
     }
 
+    /* Bits from `from` on, at `to`; others may stand beside them. */
+    __device__ static inline uint32_t moved(uint32_t w, int from, int to) {
+        return from > to ? w >> (from - to) : w << (to - from);
+    }
+
     /* What this lane looks up: the codes of eight columns in each of four words. */
     __device__ static inline void look(uint32_t e[4], const uint8_t *tile, int block, int lane) {
         uint32_t twos = 0, ones = 0, low[2];
@@ -116,14 +125,16 @@ struct unpack_grid : unpack_tiled<grid_tile<KIND, GROUP, HIGH>::BYTES> {
         if (HIGH % 2)
             ones = part::ONES_WIDE ? word(tile + part::ONES + lane * 4)
                                    : reinterpret_cast<const uint16_t *>(tile + part::ONES)[lane];
-        uint32_t found[part::NUMBERS];
+        constexpr int UNIT = KIND == 3 ? 1 : 2; /* bytes of a row, as a power of two */
+        uint32_t      found[part::NUMBERS];
 #pragma unroll
         for (int i = 0; i < part::NUMBERS; i++) {
-            const int at = block * part::NUMBERS + i;
-            uint32_t  n = low[i / 4] >> (i % 4 * 8) & 0xff;
-            if (HIGH >= 2) n |= (twos >> (2 * at) & 3) << 8;
-            if (HIGH % 2) n |= (ones >> at & 1) << (HIGH == 3 ? 10 : 8);
-            found[i] = KIND == 3 ? reinterpret_cast<const uint16_t *>(book())[n] : book()[n];
+            const int n = block * part::NUMBERS + i;
+            uint32_t  at = moved(low[i / 4], i % 4 * 8, UNIT) & 0xff << UNIT;
+            if (HIGH >= 2) at = set_in(moved(twos, 2 * n, 8 + UNIT), 3 << (8 + UNIT), at);
+            if (HIGH == 1) at = set_in(moved(ones, n, 8 + UNIT), 1 << (8 + UNIT), at);
+            if (HIGH == 3) at = set_in(moved(ones, n, 10 + UNIT), 1 << (10 + UNIT), at);
+            found[i] = KIND == 3 ? *reinterpret_cast<const uint16_t *>(book() + at) : word(book() + at);
         }
 #pragma unroll
         for (int j = 0; j < 4; j++) e[j] = KIND == 3 ? choose_bytes(found[2 * j], found[2 * j + 1], 0x5410) : found[j];
@@ -146,27 +157,23 @@ struct unpack_grid : unpack_tiled<grid_tile<KIND, GROUP, HIGH>::BYTES> {
         const uint32_t high01 = choose_bytes(e[0], e[1], 0x7362), high23 = choose_bytes(e[2], e[3], 0x7362);
         uint32_t       c[4] = { choose_bytes(low01, low23, 0x5410), choose_bytes(low01, low23, 0x7632),
                                 choose_bytes(high01, high23, 0x5410), choose_bytes(high01, high23, 0x7632) };
-        const uint32_t more = KIND == 1 ? shifts(tile, block, lane) : word(tile + part::SIGNS + block * 128 + lane * 4);
+        if constexpr (KIND == 1) {
+            const uint32_t less = shifts(tile, block, lane);
 #pragma unroll
-        for (int t = 0; t < 4; t++) {
-            const int up = part::SIGN_BIT - part::sign_at(t);
-            c[t] = KIND == 1 ? c[t] | more
-                             : set_in(up < 0 ? more >> -up : more << up, 0x11111111u << part::SIGN_BIT, c[t]);
+            for (int t = 0; t < 4; t++) c[t] |= less;
+        }
+        if constexpr (KIND == 2) {
+            const uint32_t signs = word(tile + part::SIGNS + block * 128 + lane * 4);
+#pragma unroll
+            for (int t = 0; t < 4; t++) c[t] = set_in(moved(signs, part::sign_at(t), 2), 0x44444444u, c[t]);
         }
         *reinterpret_cast<uint4 *>(scratch + CODES + lane * 16) = make_uint4(c[0], c[1], c[2], c[3]);
     }
 
-    /* 128 + the integer, of the lower four codes. */
-    __device__ static inline uint32_t integers(uint32_t codes) {
-        if (KIND != 3) return choose_bytes(BOOK::FIRST, BOOK::SECOND, codes);
-        /* The fourth bit of a digit makes 0 of what it chooses, since no magnitude has an eighth bit. */
-        const uint32_t plus = choose_bytes(BOOK::FIRST, BOOK::SECOND, codes),
-                       minus = choose_bytes(BOOK::FIRST, BOOK::SECOND, codes ^ 0x88888888u);
-        return 0x80808080u + plus - minus;
-    }
-
-    __device__ static inline uint32_t pair(uint32_t v, uint32_t select, __half2 s, __half2 z) {
-        return as_u32(__hfma2(as_half2(__byte_perm(v, 0, select)), s, z));
+    /* Two bytes of v, for halves of which `signs` has the upper bytes, or 0. */
+    __device__ static inline uint32_t pair(uint32_t v, uint32_t signs, uint32_t select, __half2 s, __half2 z) {
+        const __half2 q = as_half2(choose_bytes(v, signs, select));
+        return as_u32(KIND == 3 ? __hmul2_rn(q, s) : __hfma2(q, s, z));
     }
 
     __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, uint8_t *scratch, int block,
@@ -174,7 +181,8 @@ struct unpack_grid : unpack_tiled<grid_tile<KIND, GROUP, HIGH>::BYTES> {
         __syncwarp(); /* the block before is read */
         exchange(tile, scratch, block, lane);
         __syncwarp();
-        uint32_t s[2][2], z[2][2]; /* of rows g and g + 8, a half for each 32 or 16 columns; -128 of them */
+        const uint2 values = load_lane8(book() + VALUES);
+        uint32_t    s[2][2], z[2][2]; /* of rows g and g + 8, a half for each 32 or 16 columns; -128 of them */
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             const uint8_t *from = scratch + FACTORS + (lane / 4 + 8 * r) * 16;
@@ -187,16 +195,18 @@ struct unpack_grid : unpack_tiled<grid_tile<KIND, GROUP, HIGH>::BYTES> {
 #pragma unroll
             for (int i = 0; i < 2; i++) z[r][i] = as_u32(__hmul2_rn(as_half2(s[r][i]), __float2half2_rn(-0x1p-17f)));
         }
+        const uint32_t signs = KIND == 3 ? word(tile + part::SIGNS + block * 128 + lane * 4) : 0;
 #pragma unroll
         for (int p = 0; p < 4; p++) {
             const uint32_t w = word(scratch + CODES + p * 128 + lane * 4);
-            const uint32_t v[2] = { integers(w), integers(w >> 16) };
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 const bool     high = GROUP == 16 ? j % 2 : j >= 2;
                 const uint32_t sj = s[p % 2][j / 2], zj = z[p % 2][j / 2];
-                a[j][p] = pair(v[j / 2], j % 2 ? 0x4342 : 0x4140, high ? high_twice(sj) : low_twice(sj),
-                               high ? high_twice(zj) : low_twice(zj));
+                const uint32_t v = choose_bytes(values.x, values.y, j < 2 ? w : w >> 16);
+                const uint32_t up = KIND == 3 ? signs << (7 - 2 * p - j / 2) & 0x80808080u : 0;
+                a[j][p] = pair(v, up, j % 2 ? (KIND == 3 ? 0x7362 : 0x4342) : (KIND == 3 ? 0x5140 : 0x4140),
+                               high ? high_twice(sj) : low_twice(sj), high ? high_twice(zj) : low_twice(zj));
             }
         }
     }
