@@ -268,7 +268,7 @@ template <class T> static __global__ __launch_bounds__(640, 1) void experts_down
 }
 
 /* What a kernel has of its own, at most: sums and barriers, and what unpacking needs. */
-static int64_t own_bytes(int64_t scratch, int64_t shared) { return 10 * 1024 + UP_WARPS * scratch + shared; }
+static int64_t own_bytes(int64_t scratch, int64_t shared) { return 11 * 1024 + UP_WARPS * scratch + shared; }
 
 /* Places of a ring for `warps`, in most_bytes at most and beside `others` bytes in the shared memory of a block. */
 static int ring_places(int warps, int64_t tile_bytes, int most_bytes, int64_t others) {

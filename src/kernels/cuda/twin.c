@@ -262,7 +262,7 @@ static void whole_iq1(tensor_type type, const uint8_t *block, whole *w) {
     const block_iq1_s *s = (const block_iq1_s *)block;
     const block_iq1_m *m = (const block_iq1_m *)block;
     unsigned           quarters = 0;
-    for (int i = 0; i < 4; i++) quarters |= (unsigned)(m->scales[i] >> 12) << (4 * i);
+    for (int i = 0; type == TENSOR_IQ1_M && i < 4; i++) quarters |= (unsigned)(m->scales[i] >> 12) << (4 * i);
     w->d = half(type == TENSOR_IQ1_S ? s->d : (uint16_t)quarters), w->unit = 3;
     for (int i = 0; i < 32; i++) {
         unsigned row, minus, scale;
