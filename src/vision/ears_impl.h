@@ -43,6 +43,7 @@ typedef struct ears_family {
     const ears_field  *front;             /* n_front fields; feature_size is the bins, too */
     size_t             n_front;
     unsigned           how;    /* the family's own */
+    bool               alone;  /* its mmproj files have no eyes: others with this projector do */
     bool               ragged; /* the last row of a piece may have fewer places than others */
     /* The sizes; what makes no sense is refused behind it. config: as ears_outer, whose audio_config is the encoder's; or NULL. */
     void (*read)(ears_rules *r, const json_value *config, const model_file *mmproj);

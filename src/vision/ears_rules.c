@@ -8,8 +8,8 @@
 
 enum { MAX_POSITIONS = 1 << 16, MAX_PREPROCESSOR = 1 << 20 };
 
-static const ears_family *const families[] = { &ears_voxtral,  &ears_qwen2_audio, &ears_flamingo,   &ears_glmasr,
-                                               &ears_ultravox, &ears_qwen_omni,   &ears_qwen3_omni, &ears_qwen3_asr,
+static const ears_family *const families[] = { &ears_voxtral,  &ears_qwen2_audio, &ears_flamingo,  &ears_glmasr,
+                                               &ears_ultravox, &ears_qwen_omni,   &ears_qwen3_asr, &ears_qwen3_omni,
                                                &ears_gemma3n,  &ears_gemma4 };
 
 static bool is_one_of(const char *const *list, view text) {
@@ -31,8 +31,9 @@ const json_value *ears_outer(const model_file *model) {
 
 static bool fits(const ears_family *f, const model_file *model, const model_file *mmproj) {
     if (mmproj)
-        return names_projector(f, mmproj, "clip.projector_type") ||
-               names_projector(f, mmproj, "clip.audio.projector_type");
+        return !(f->alone && model_file_meta(mmproj, "clip.vision.projector_type")) &&
+               (names_projector(f, mmproj, "clip.projector_type") ||
+                names_projector(f, mmproj, "clip.audio.projector_type"));
     const char *type = json_cstr(json_get(model_file_config(model), "model_type"));
     return type && is_one_of(f->types, view_of(type)) &&
            json_is(json_get(ears_outer(model), "audio_config"), JSON_K_OBJECT);

@@ -280,6 +280,8 @@ static void check_mmproj(const family_row *f, const char *dir) {
     if (rc == 0) rc = ears_open(&two, m, mmproj, WIDTH, &o, &e);
     if (rc < 0) print_message("%s: %s\n", f->name, e.msg);
     assert_int_equal(rc, 0);
+    assert_ptr_equal(ears_transcribes(one), ears_transcribes(two));
+    assert_int_equal(ears_transcribes(two) != NULL, strcmp(f->name, "qwen3_asr") == 0);
     same_rows(f, one, two, "e");
     same_rows(f, one, two, "d");
     assert_int_equal(ears_measure(&bytes, &there, m, mmproj, WIDTH, &o, &e), 0);
