@@ -15,8 +15,8 @@ extern const nn_arch models_siglip, models_clip, models_pixtral_tower, models_qw
 extern const nn_arch models_projector_gemma3, models_projector_llava, models_projector_idefics3,
     models_projector_mistral3, models_projector_qwen2_vl, models_projector_qwen2_5_vl, models_projector_qwen3_vl,
     models_projector_gemma4, models_projector_voxtral, models_projector_gemma4_ears, models_projector_ears_pooled,
-    models_projector_ears_stacked, models_projector_ears_single, models_projector_gemma3n_ears[2],
-    models_projector_ultravox;
+    models_projector_ears_stacked, models_projector_ears_single, models_projector_ears_norm,
+    models_projector_ears_double, models_projector_gemma3n_ears[2], models_projector_ultravox;
 
 /* A head that goes on from another model's inner states. */
 extern const nn_arch models_eagle3;

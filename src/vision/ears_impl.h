@@ -19,11 +19,12 @@ typedef struct ears_rules {
     int chunk, window;   /* Qwen 3: frames that are convolved together; places that see each other */
     int least, padded;   /* Qwen 3: samples that a sound has at least; the last chunk is as long as all */
     int every, tokens;   /* Gemma 3n: of so many places one is a row; rows of a piece */
+    int turned, theta;   /* Music Flamingo: elements that turn by one of two times; the base of their frequencies */
     int pad, end;        /* words of its own table: for rows that are missing, behind the last one */
 } ears_rules;
 
 /* The stages that a sound goes through; not every family has all. */
-enum { EARS_CONV0, EARS_CONV1, EARS_CONV2, EARS_WORDS, EARS_TOWER, EARS_PROJECTOR, EARS_STAGES };
+enum { EARS_CONV0, EARS_CONV1, EARS_CONV2, EARS_WORDS, EARS_TOWER, EARS_NORM, EARS_PROJECTOR, EARS_STAGES };
 
 /* A field of preprocessor_config.json that has this value where it is there. */
 typedef struct ears_field {
@@ -98,7 +99,7 @@ const json_value *ears_outer(const model_file *model);
 int64_t ears_meta(const model_file *f, const char *key);
 int64_t ears_number(const json_value *v, const char *key, int64_t dflt);
 
-extern const ears_family ears_voxtral, ears_qwen2_audio, ears_flamingo, ears_glmasr, ears_ultravox, ears_qwen_omni,
-    ears_qwen3_omni, ears_qwen3_asr, ears_gemma3n, ears_gemma4;
+extern const ears_family ears_voxtral, ears_qwen2_audio, ears_flamingo, ears_music, ears_glmasr, ears_ultravox,
+    ears_qwen_omni, ears_qwen3_omni, ears_qwen3_asr, ears_gemma3n, ears_gemma4;
 
 #endif

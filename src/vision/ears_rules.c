@@ -8,9 +8,9 @@
 
 enum { MAX_POSITIONS = 1 << 16, MAX_PREPROCESSOR = 1 << 20 };
 
-static const ears_family *const families[] = { &ears_voxtral,  &ears_qwen2_audio, &ears_flamingo,  &ears_glmasr,
-                                               &ears_ultravox, &ears_qwen_omni,   &ears_qwen3_asr, &ears_qwen3_omni,
-                                               &ears_gemma3n,  &ears_gemma4 };
+static const ears_family *const families[] = { &ears_voxtral,    &ears_qwen2_audio, &ears_flamingo,  &ears_music,
+                                               &ears_glmasr,     &ears_ultravox,    &ears_qwen_omni, &ears_qwen3_asr,
+                                               &ears_qwen3_omni, &ears_gemma3n,     &ears_gemma4 };
 
 static bool is_one_of(const char *const *list, view text) {
     for (; *list; list++) {

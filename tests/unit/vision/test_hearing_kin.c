@@ -424,7 +424,7 @@ static void test_lengths(void **state) {
         int         per;   /* samples of a row */
     } all[] = { { "qwen2_audio", 6400, 640 }, { "audioflamingo3", 6400, 640 }, { "glmasr", 6400, 1280 },
                 { "qwen2_5_omni", 0, 640 },   { "qwen3_asr", 0, 16000 / 13 },  { "qwen3_omni_moe", 0, 16000 / 13 },
-                { "gemma3n", 20480, 2560 } };
+                { "gemma3n", 20480, 2560 },   { "musicflamingo", 6400, 640 } };
     (void)state;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         static const int lengths[] = { 1, 159, 320, 321, 640, 1000, 6399, 6400, 6401, 12800, 16000, 16159, 50000 };
@@ -519,6 +519,9 @@ static void test_refused(void **state) {
         { "gemma3n",
           { { "\"conf_attention_context_right\": 0", "\"conf_attention_context_right\": 1" } },
           "context_right" },
+        { "musicflamingo", { { "\"rope_type\": \"default\"", "\"rope_type\": \"yarn\"" } }, "fit" },
+        { "musicflamingo", { { "\"audio_frame_step\": 0.01", "\"audio_frame_step\": 0.02" } }, "fit" },
+        { "musicflamingo", { { "\"rope_theta\": 40.0", "\"rope_theta\": 4.0" } }, "fit" },
         { "gemma3n", { { "\"eoa_token_id\": 148", "\"eoa_token_id\": 160" } }, "fit" },
         { "gemma3n", { { "\"eoa_token_id\": 148", "\"eoa_token_id\": 147" } }, "fit" },
         { "gemma3n", { { "\"sscp_conv_group_norm_eps\": 0.001", "\"sscp_conv_group_norm_eps\": 0.01" } }, "fit" },
