@@ -269,7 +269,7 @@ static void check_mmproj(const family_row *f, const char *dir) {
     uint64_t       bytes, there;
     char           path[512];
     model_file    *m, *mmproj;
-    ears          *one, *two;
+    ears          *one = NULL, *two = NULL;
     err            e = { 0 };
     snprintf(path, sizeof path, "%s/ears.gguf", dir);
     open_edited(&m, dir, f->name, f->edits);
