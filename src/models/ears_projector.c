@@ -8,7 +8,8 @@
  *     GLM-ASR                      two layers over four
  *     Qwen 3 ASR, Qwen 3 Omni      two layers
  *     Ultravox                     a norm over eight, a gated layer, another norm, another layer
- *     Gemma 3n                     a norm, a matrix, a norm without weight; the same, with another norm, for words of a table
+ *     Gemma 3n                     a norm, a matrix, a norm without weight; the same, with another norm, for words of
+ *     a table
  */
 #include "nn/nn.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside a model's ears. What all have in common: ears.c (opening, words, rows that are kept) and ears_rules.c (which family it
- * is, and what the files say). A family is a table, ears_family, in a file of its own: ears_whisper.c (the encoders that are
- * Whisper's), ears_qwen3.c, ears_gemma3n.c, ears_gemma4.c. A new one is such a table and a line in ears_rules.c.
+ * Inside a model's ears. What all have in common: ears.c (opening, words, rows that are kept) and ears_rules.c (which
+ * family it is, and what the files say). A family is a table, ears_family, in a file of its own: ears_whisper.c (the
+ * encoders that are Whisper's), ears_qwen3.c, ears_gemma3n.c, ears_gemma4.c. A new one is such a table and a line in
+ * ears_rules.c.
  */
 #ifndef VISION_EARS_IMPL_H
 #define VISION_EARS_IMPL_H
@@ -46,7 +47,8 @@ typedef struct ears_family {
     unsigned           how;    /* the family's own */
     bool               alone;  /* its mmproj files have no eyes: others with this projector do */
     bool               ragged; /* the last row of a piece may have fewer places than others */
-    /* The sizes; what makes no sense is refused behind it. config: as ears_outer, whose audio_config is the encoder's; or NULL. */
+    /* The sizes; what makes no sense is refused behind it. config: as ears_outer, whose audio_config is the encoder's;
+     * or NULL. */
     void (*read)(ears_rules *r, const json_value *config, const model_file *mmproj);
     int (*stage_rows)(const ears_rules *r, int stage); /* that a stage takes at once */
     bool (*fit)(const ears *h);                        /* whether stages before the projector fit each other */
@@ -69,7 +71,8 @@ struct ears {
 
 /* ears_conv.c */
 enum { CONV_STRIDE = 2 };
-/* [rows][pitches][channels], of which there are `rows` from row `base` on. A kernel's taps are ordered by time, or by pitch. */
+/* [rows][pitches][channels], of which there are `rows` from row `base` on. A kernel's taps are ordered by time, or by
+ * pitch. */
 typedef struct conv_input {
     const float *from;
     int          base, rows, pitches, channels;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From samples to rows as Qwen 3 ASR and Qwen 3 Omni do it: the spectrum of all of a sound, not padded, in chunks of a second. Three
- * convolutions over time and pitch (ears_conv.c) make 13 places of a chunk and see nothing of its neighbours; places are counted from the
- * chunk's beginning, and see each other within windows of eight chunks. A place is a row of the language model.
+ * From samples to rows as Qwen 3 ASR and Qwen 3 Omni do it: the spectrum of all of a sound, not padded, in chunks of a
+ * second. Three convolutions over time and pitch (ears_conv.c) make 13 places of a chunk and see nothing of its
+ * neighbours; places are counted from the chunk's beginning, and see each other within windows of eight chunks. A
+ * place is a row of the language model.
  *
- * The last chunk is padded with zeros to the length of all others where there are others; Qwen 3 ASR's always is, and a sound has half
- * a second at least there. Behind the first convolution that padding is not zero any more, so that it matters.
+ * The last chunk is padded with zeros to the length of all others where there are others; Qwen 3 ASR's always is, and
+ * a sound has half a second at least there. Behind the first convolution that padding is not zero any more, so that it
+ * matters.
  */
 #include "models/list.h"
 #include "vision/ears_impl.h"

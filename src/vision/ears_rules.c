@@ -60,7 +60,8 @@ int64_t ears_number(const json_value *v, const char *key, int64_t dflt) {
 
 /* --- what preprocessor_config.json says --- */
 
-/* Spectrograms are made in the families' ways (mel.h); a directory that asks for another is refused. A list is no number. */
+/* Spectrograms are made in the families' ways (mel.h); a directory that asks for another is refused. A list is no
+ * number. */
 static int check_field(const json_value *v, const char *name, double is, err *e) {
     const json_value *at = json_get(v, name);
     double            x = is;

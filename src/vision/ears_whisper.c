@@ -2,17 +2,18 @@
 /*
  * From samples to rows where the encoder is Whisper's.
  *
- *     Voxtral           the spectrum of all of a sound, padded with silence to whole pieces of 30 s; silence is heard, too
- *     Qwen 2 Audio,     each piece has a spectrum of its own; only places of the sound are seen. The reference of Qwen 2 Audio
- *     Audio Flamingo 3  cuts a sound off after 30 s, here pieces follow one another
+ *     Voxtral           the spectrum of all of a sound, padded with silence to whole pieces of 30 s; silence is heard
+ *     Qwen 2 Audio,     each piece has a spectrum of its own; only places of the sound are seen. What Qwen 2 Audio's
+ *     Audio Flamingo 3  reference cuts off after 30 s follows in further pieces here
  *     Music Flamingo    as Audio Flamingo 3, and between norm and projector some elements of a row turn by its time
  *     GLM-ASR           each piece has a spectrum of its own; silence is seen, but makes no rows
- *     Ultravox          the spectrum of all of a sound, not padded but to whole hops, in pieces; the places that its last row lacks
- *                       are zero, and a piece behind others is not padded either, which the reference does with zeros
+ *     Ultravox          the spectrum of all of a sound, not padded but to whole hops, in pieces; the places that its
+ *                       last row lacks are zero, and a piece behind others is not padded either, which the reference
+ *                       does with zeros
  *     Qwen 2.5 Omni     the spectrum of all of a sound, not padded, in windows of 2 s that do not see each other
  *
- * Several neighbouring places become a row, those that are left over at the end of a sound none. A sound that is too short for
- * one counts as long enough, with silence behind it.
+ * Several neighbouring places become a row, those that are left over at the end of a sound none. A sound that is too
+ * short for one counts as long enough, with silence behind it.
  */
 #include "models/list.h"
 #include "vision/ears_impl.h"
@@ -21,9 +22,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STRIDE = 2 };           /* frames of a place */
-enum { WHOLE = 1, HEARD = 2 }; /* ears_family.how: one spectrum for all; silence is not seen */
-enum { WINDOWS_AT_ONCE = 8, MOST_MELS = 257, SINES = 10000 };
+enum { STRIDE = 2 }; /* frames of a place */
+enum { HEARD = 1 };  /* ears_family.how: silence is not seen */
+enum { WINDOWS_AT_ONCE = 8, SINES = 10000 };
 
 /* --- sizes --- */
 
@@ -70,7 +71,8 @@ static bool fit(const ears *h) {
 
 /* --- the tower's input --- */
 
-/* Frames from the one at `at` on, of which there are `frames`; outside of them nothing is seen, as if there were nothing. */
+/* Frames from the one at `at` on, of which there are `frames`; outside of them nothing is seen, as if there were
+ * nothing. */
 typedef struct stretch {
     const float *at;
     int          frames, places; /* how many rows they become */
@@ -135,7 +137,8 @@ static void free_scratch(scratch *x) {
     free(x->normed);
 }
 
-/* Pairs of elements turn: the first ones by which piece it is, as many behind them by the place in it, both times the moment. */
+/* Pairs of elements turn: the first ones by which piece it is, as many behind them by the place in it, both times the
+ * moment. */
 static void turn_rows(const ears_rules *r, const scratch *x, int n, size_t width) {
     const double turn = 2 * acos(-1.0), step = 0.01 * STRIDE * r->stack; /* seconds of a row */
     int          half = r->turned / 2;
@@ -360,7 +363,8 @@ static void read_music(ears_rules *r, const json_value *config, const model_file
     if (r->turned < 2 || r->turned % 2 || r->positions / r->stack > r->theta) r->positions = -1;
 }
 
-/* Positions: of the windows that are computed together, which mmproj files do not name. A pair of rows lies in one window. */
+/* Positions: of the windows that are computed together, which mmproj files do not name. A pair of rows lies in one
+ * window. */
 static void read_windows(ears_rules *r, const json_value *config, const model_file *mmproj) {
     int64_t places = ears_number(json_get(config, "audio_config"), "n_window", 100);
     read_pooled(r, config, mmproj);
@@ -480,7 +484,7 @@ const ears_family ears_qwen_omni = {
     .spectrum = open_spectrum
 };
 
-/* Its directories lack the language model. Templates of those know nothing of sounds, nor has their vocabulary a word. */
+/* Its directories lack the language model, whose template knows nothing of sounds and whose vocabulary has no word. */
 const ears_family ears_ultravox = {
     .types = NAMES("ultravox"),
     .projectors = NAMES("ultravox"),

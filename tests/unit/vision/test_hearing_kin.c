@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ears whose encoders are kin to Whisper's (tests/golden/hearing, compared with transformers by test_hearing): an mmproj file under the
- * names that published converters use gives the same rows; long sounds are their pieces, short ones have a row; rows with
- * parts; what is not known is refused.
+ * Ears whose encoders are kin to Whisper's (tests/golden/hearing, compared with transformers by test_hearing): an
+ * mmproj file under the names that published converters use gives the same rows; long sounds are their pieces, short
+ * ones have a row; rows with parts; what is not known is refused.
  */
 #include "base/arena.h"
 #include "base/file.h"
@@ -150,7 +150,8 @@ static bool gguf_name(const char *hf, char *out, size_t bytes) {
     return false;
 }
 
-/* As converters do it: vectors, convolutions and positions as f32, biases of convolutions with dimensions of one in front. */
+/* As converters do it: vectors, convolutions and positions as f32, biases of convolutions with dimensions of one in
+ * front. */
 static void add_tensor(gguf_writer *w, const model_tensor *t, const char *name, void **keep) {
     int64_t elems = 1, dims[MODEL_MAX_DIMS] = { 1, 1, 1, 1 };
     bool    conv = strstr(name, ".conv1d.") || strstr(name, ".conv2d."), place = strstr(name, "position_embd");
