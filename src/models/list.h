@@ -27,6 +27,7 @@ extern const nn_arch models_projector_llava_next, models_projector_vipllava;
 extern const nn_arch models_whisper_tower, models_projector_voxtral;
 extern const nn_arch models_whisper_pooled, models_whisper_windows, models_projector_ears_pooled;
 extern const nn_arch models_glmasr_tower, models_projector_ears_stacked;
+extern const nn_arch models_projector_ears_norm, models_projector_ears_double;
 extern const nn_arch models_qwen3_ears, models_qwen3_ears_conv[3], models_projector_ears_single;
 extern const nn_arch models_gemma4_ears, models_gemma4_ears_conv[2], models_projector_gemma4_ears;
 extern const nn_arch models_gemma3n_ears, models_gemma3n_ears_conv[2], models_projector_gemma3n_ears[2];

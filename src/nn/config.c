@@ -82,6 +82,12 @@ static value find_set(const nn_config *c, const char *gguf, bool fallback) {
     return (value){ 0 };
 }
 
+/* Whether rotations around the language model's part are another part's (Music Flamingo's ears): it says its own. */
+static bool rotates_itself(const nn_config *c, const char *name) {
+    return strncmp(name, "rope_parameters.", 16) == 0 && c->text && c->text != c->root &&
+           (json_get(c->text, "rope_theta") || json_is(json_get(c->text, "rope_parameters"), JSON_K_OBJECT));
+}
+
 static value find(nn_config *c, const char *gguf, const char *hf) {
     value v = find_set(c, gguf, false);
     char  name[192], full[256];
@@ -100,7 +106,7 @@ static value find(nn_config *c, const char *gguf, const char *hf) {
         char copy[192];
         memcpy(copy, name, sizeof copy);
         if (c->text) v.json = walk_path(c->text, copy);
-        if (!v.json) v.json = walk_path(c->root, name);
+        if (!v.json && !rotates_itself(c, name)) v.json = walk_path(c->root, name);
         if (v.json) return v;
     }
     v.set = nn_silent_find(c, names);

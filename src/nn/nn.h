@@ -574,9 +574,9 @@ typedef struct nn_projector_top {
     float         scale;   /* on it and on all rows: the language model's on its embeddings */
 } nn_projector_top;
 /*
- * The same for sounds: a tower takes the frames of a mel spectrogram and halves their number. Its hparams begin with nn_ears_dims
- * and its top with nn_ears_top. An input row is NN_EARS_FRAMES frames around a place, two numbers (1, or 0 where the frame before
- * the place, or that behind it, lies outside) and the place's position, where it has one.
+ * The same for sounds: a tower takes the frames of a mel spectrogram and halves their number. Its hparams begin with
+ * nn_ears_dims and its top with nn_ears_top. An input row is NN_EARS_FRAMES frames around a place, two numbers (1, or
+ * 0 where the frame before the place, or that behind it, lies outside) and the place's position, where it has one.
  */
 enum { NN_EARS_FRAMES = 5, NN_EARS_GATES = 2 };
 typedef struct nn_ears_dims {
@@ -586,7 +586,7 @@ typedef struct nn_ears_dims {
 typedef struct nn_ears_top {
     const nn_vec *positions; /* [positions][n_embd]; NULL: sines of them, or none */
 } nn_ears_top;
-/* Parts around such a tower whose weights the caller applies: a norm behind a convolution, words of a table of its own. */
+/* Parts around such a tower whose weights the caller applies: a norm behind a convolution, words of a table. */
 typedef struct nn_ears_conv {
     nn_linear     w;
     const nn_vec *norm; /* by channel */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ears whose encoders are kin to Whisper's (tests/golden/hearing, compared with transformers by test_hearing): an mmproj file under the
- * names that published converters use gives the same rows; long sounds are their pieces, short ones have a row; rows with
- * parts; what is not known is refused.
+ * Ears whose encoders are kin to Whisper's (tests/golden/hearing, compared with transformers by test_hearing): an
+ * mmproj file under the names that published converters use gives the same rows; long sounds are their pieces, short
+ * ones have a row; rows with parts; what is not known is refused.
  */
 #include "base/arena.h"
 #include "base/file.h"
@@ -150,7 +150,8 @@ static bool gguf_name(const char *hf, char *out, size_t bytes) {
     return false;
 }
 
-/* As converters do it: vectors, convolutions and positions as f32, biases of convolutions with dimensions of one in front. */
+/* As converters do it: vectors, convolutions and positions as f32, biases of convolutions with dimensions of one in
+ * front. */
 static void add_tensor(gguf_writer *w, const model_tensor *t, const char *name, void **keep) {
     int64_t elems = 1, dims[MODEL_MAX_DIMS] = { 1, 1, 1, 1 };
     bool    conv = strstr(name, ".conv1d.") || strstr(name, ".conv2d."), place = strstr(name, "position_embd");
@@ -269,7 +270,7 @@ static void check_mmproj(const family_row *f, const char *dir) {
     uint64_t       bytes, there;
     char           path[512];
     model_file    *m, *mmproj;
-    ears          *one, *two;
+    ears          *one = NULL, *two = NULL;
     err            e = { 0 };
     snprintf(path, sizeof path, "%s/ears.gguf", dir);
     open_edited(&m, dir, f->name, f->edits);
@@ -280,6 +281,8 @@ static void check_mmproj(const family_row *f, const char *dir) {
     if (rc == 0) rc = ears_open(&two, m, mmproj, WIDTH, &o, &e);
     if (rc < 0) print_message("%s: %s\n", f->name, e.msg);
     assert_int_equal(rc, 0);
+    assert_ptr_equal(ears_transcribes(one), ears_transcribes(two));
+    assert_int_equal(ears_transcribes(two) != NULL, strcmp(f->name, "qwen3_asr") == 0);
     same_rows(f, one, two, "e");
     same_rows(f, one, two, "d");
     assert_int_equal(ears_measure(&bytes, &there, m, mmproj, WIDTH, &o, &e), 0);
@@ -477,7 +480,7 @@ static void test_lengths(void **state) {
         int         per;   /* samples of a row */
     } all[] = { { "qwen2_audio", 6400, 640 }, { "audioflamingo3", 6400, 640 }, { "glmasr", 6400, 1280 },
                 { "qwen2_5_omni", 0, 640 },   { "qwen3_asr", 0, 16000 / 13 },  { "qwen3_omni_moe", 0, 16000 / 13 },
-                { "gemma3n", 20480, 2560 } };
+                { "gemma3n", 20480, 2560 },   { "musicflamingo", 6400, 640 } };
     (void)state;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         static const int lengths[] = { 1, 159, 320, 321, 640, 1000, 6399, 6400, 6401, 12800, 16000, 16159, 50000 };
@@ -572,6 +575,9 @@ static void test_refused(void **state) {
         { "gemma3n",
           { { "\"conf_attention_context_right\": 0", "\"conf_attention_context_right\": 1" } },
           "context_right" },
+        { "musicflamingo", { { "\"rope_type\": \"default\"", "\"rope_type\": \"yarn\"" } }, "fit" },
+        { "musicflamingo", { { "\"audio_frame_step\": 0.01", "\"audio_frame_step\": 0.02" } }, "fit" },
+        { "musicflamingo", { { "\"rope_theta\": 40.0", "\"rope_theta\": 4.0" } }, "fit" },
         { "gemma3n", { { "\"eoa_token_id\": 148", "\"eoa_token_id\": 160" } }, "fit" },
         { "gemma3n", { { "\"eoa_token_id\": 148", "\"eoa_token_id\": 147" } }, "fit" },
         { "gemma3n", { { "\"sscp_conv_group_norm_eps\": 0.001", "\"sscp_conv_group_norm_eps\": 0.01" } }, "fit" },
