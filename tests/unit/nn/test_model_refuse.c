@@ -89,6 +89,8 @@ static const struct {
     { "nemotron_nas", "\"window_length\": null", "\"window_length\": 8", "a window" },
     { "nemotron_nas", "\"n_heads_in_group\": 3", "\"n_heads_in_group\": 2", "groups of 2" },
     { "nemotron_nas", "\"ffn_mult\": 1.0", "\"ffn_mult\": -1.0", "ffn_mult" },
+    { "axk2", "\"moe_layer_freq\": 1", "\"moe_layer_freq\": 2", "moe_layer_freq" },
+    { "axk2", "\"gated_norm_rank\": 4", "\"gated_norm_rank\": 0", "rank 0" },
     { "muse_glimmer", "\"layer_rope_theta\": [\n    20000.0", "\"layer_rope_theta\": [\n    30000.0",
       "layer_rope_theta" },
 };
