@@ -173,7 +173,7 @@ def relaid(name, tmp):
         json.dump(config, f)
     write_tensors(os.path.join(path, "model.safetensors"), tensors)
     out = [(path, None)]
-    if config["model_type"] not in to_gguf_dense.NO_PEER and name not in ("step3p5_mlx", "phi4mm"):
+    if config["model_type"] not in to_gguf_dense.NO_PEER and name not in ("step3p5_mlx", "phi4mm", "minimax_m3_vl"):
         with open(os.path.join(path, "config.json"), "w") as f:
             json.dump(config.get("text_config", config), f)
         to_gguf.convert(path, path + ".gguf")

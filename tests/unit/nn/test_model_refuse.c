@@ -72,6 +72,8 @@ static const struct {
     { "glm_moe_dsa_dense", "\"moe_layer_freq\": 1", "\"moe_layer_freq\": 2", "moe_layer_freq" },
     { "step3p5", "\"moe_router_activation\": \"sigmoid\"", "\"moe_router_activation\": \"softmax\"",
       "moe_router_activation" },
+    { "step3p5", "\"use_moe\": true", "\"use_moe\": true, \"sink\": true", "sink" },
+    { "step3p5", "\"use_moe\": true", "\"use_moe\": true, \"use_rope_layers\": [false]", "use_rope_layers" },
     { "step3p5", "\"zero_centered\": true", "\"zero_centered\": false", "zero_centered" },
     { "step3p5", "\"norm_expert_weight\": true", "\"norm_expert_weight\": false", "norm_expert_weight" },
     { "step3p5", "\"attention_type\": \"sliding_attention\"", "\"attention_type\": \"full_attention\"",
