@@ -331,6 +331,10 @@ void nn_config_note_tensor(nn_config *c, const char *name, const float *data, in
     m->n_list = n;
 }
 
+void nn_config_derived_vec(nn_config *c, const char *name, const float *data, int n) {
+    if (!c->failed) nn_config_note_tensor(c, name, data, n);
+}
+
 /* --- look-ups --------------------------------------------------------------------------------------------------- */
 
 static double get_number(nn_config *c, const char *gguf, const char *hf, char type, double dflt) {

@@ -150,6 +150,8 @@ void nn_config_derived_int(nn_config *c, const char *gguf, int64_t value);
 void nn_config_derived_bool(nn_config *c, const char *gguf, bool value);
 void nn_config_derived_layers(nn_config *c, const char *gguf, const int *values);  /* n_layer of them; kept */
 void nn_config_derived_reals(nn_config *c, const char *gguf, const float *values); /* the same */
+/* The same for a vector that GGUF has as a tensor of this full name; kept. */
+void nn_config_derived_vec(nn_config *c, const char *name, const float *data, int n);
 
 /* Says that GGUF has no key for this field of config.json: the model runs, but cannot be written as GGUF. */
 void nn_config_unsaid(nn_config *c, const char *field);
@@ -737,10 +739,14 @@ typedef struct nn_latent {
         NN_INT(m.nope, NULL, "qk_nope_head_dim", 0), NN_INT(m.v_dim, gguf_v, "v_head_dim", 0)
 void nn_latent_read(nn_config *c, nn_latent_dims *m); /* what the table leaves open; refuses sizes that do not fit */
 void nn_bind_latent(nn_binder *b, nn_latent *w, const nn_latent_dims *m, const nn_dims *d);
+void nn_bind_latent_keys(nn_binder *b, nn_latent *w, const nn_latent_dims *m, const nn_dims *d); /* all but queries */
 nn_state nn_latent_state(const nn_latent_dims *m);
 nn_buf   nn_latent_query(nn_tape *t, nn_buf n, const nn_latent *w, const nn_latent_dims *m); /* what q_b takes */
 nn_buf   nn_latent_attend(nn_tape *t, int layer, nn_buf n, nn_buf query, const nn_latent *w, const nn_latent_dims *m,
                           int n_head); /* before o */
+/* The same for queries that are projected already. */
+nn_buf nn_latent_attend_to(nn_tape *t, int layer, nn_buf n, nn_buf q, const nn_latent *w, const nn_latent_dims *m,
+                           int n_head);
 
 /* Mamba 2's mixer, as hybrid models have it. norm NULL: the gate only. */
 typedef struct nn_mamba2_dims {
