@@ -63,7 +63,7 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
     nn_bind_grid(b, &t->t.positions, "v.position_embd", "model.embeddings.position_embedding", side * side, n,
                  NN_OPTIONAL);
     t->t.side = t->t.positions ? (int)side : 0;
-    t->t.cubic = true;
+    t->t.between = NN_BETWEEN_CUBIC;
     nn_bind_vec(b, &t->embd_norm, "v.norm_embd", "model.post_conv_layernorm", n, t->t.positions ? 0 : NN_OPTIONAL);
     nn_bind_vec(b, &t->norm, "v.post_ln", "model.post_layernorm", n, 0);
 }

@@ -526,10 +526,13 @@ typedef struct nn_tower_dims {
     int     patch; /* pixels of a patch's side */
     int     image; /* side of the pictures that its positions are for */
 } nn_tower_dims;
+/* How positions for another number of places are found (vision/places.c). SMOOTH: sides up to NN_MOST_PLACES. */
+typedef enum nn_between { NN_BETWEEN_CORNERS, NN_BETWEEN_SMOOTH, NN_BETWEEN_CUBIC, NN_BETWEEN_NEAREST } nn_between;
+enum { NN_MOST_PLACES = 128 };
 typedef struct nn_tower_top {
     const nn_vec *positions; /* [n][n_embd], one per place, rows first; the class row's stands in front. NULL: none */
-    int           side;      /* 0, or positions are for squares of this side and interpolated for others */
-    bool          cubic; /* interpolated by cubics between the middles of places, else by lines whose ends stay ends */
+    int           side;      /* 0, or positions are for squares of this side, and for others in between */
+    nn_between    between;
     bool          channels_last; /* a patch is [y][x][channel] */
     bool          crossed;       /* positions are one per column, then as many per row, and both are added */
     bool          paired;        /* crossed, but one for a row follows each one for a column */
