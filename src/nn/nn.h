@@ -189,8 +189,8 @@ nn_rope nn_rope_read(nn_config *c, const nn_dims *d, nn_rope_want want);
 /* Which axis turns which pair (axis_of): time, row, column, by the file's list of how many pairs each has; without one
  * they stay as they are. Interleaved: t h w t h w ..., as far as each has pairs, and the rest t; else one after the other. */
 void nn_rope_axes(nn_config *c, nn_rope *r, bool interleaved);
-/* Of most towers: the first half of a head's pairs is turned by the row of a patch, the second by its column, with the same
- * frequencies. head_dim: a multiple of 4. */
+/* Of most towers: the first half of a head's pairs is turned by the row of a patch, the second by its column, with the
+ * same frequencies. head_dim: a multiple of 4. */
 nn_rope nn_rope_grid(nn_config *c, int head_dim, double base);
 /* YaRN's 0.1 * mscale_all_dim * ln(factor) + 1, else 1. DeepSeek's attention scale takes its square. */
 double nn_rope_yarn_mscale(nn_config *c);
@@ -204,7 +204,7 @@ const float *nn_alibi_slopes(nn_config *c, int n_head, double bias);
 /*
  * Names. In bind_layer they are relative to the layer ("attn_q" is blk.3.attn_q.weight, "self_attn.q_proj" is
  * model.layers.3.self_attn.q_proj.weight), in bind_top absolute. A name is tried as it stands, then with ".weight". '|'
- * separates alternatives. '*' stands for the expert's number, '*+64' for one that is 64 higher. Behind a name may follow
+ * separates alternatives. '*' stands for the expert's number, '*+64' for one 64 higher. Behind a name may follow
  *     ^      the file stores inputs by outputs: transpose
  *     #a/n   the a-th of n equal parts of the rows          (fused gate_up: "gate_up_proj#0/2")
  *     #a%n   every n-th row, from the a-th                  (interleaved gate_up)
@@ -263,7 +263,7 @@ void nn_bind_heads(nn_binder *b, const nn_mat **out, const char *gguf, const cha
                    int64_t rows, int64_t first, int64_t stride, unsigned flags);
 /* Refuses a file that has this tensor: it belongs to a variant that the family does not know. */
 void nn_bind_none(nn_binder *b, const char *gguf, const char *hf);
-/* No tensor, but a table of `rows` tokens: 1 for those that are marked, 0 for the others, in each of its few columns. */
+/* No tensor, but a table of `rows` tokens: 1 for those that are marked, else 0, in each of its few columns. */
 void    nn_bind_marks(nn_binder *b, const nn_mat **out, int64_t rows, const int *marked, int n);
 bool    nn_bind_exists(nn_binder *b, const char *gguf, const char *hf); /* true when there is no file to look in */
 int64_t nn_bind_width(nn_binder *b, const char *gguf, const char *hf);  /* inputs of a matrix; 0: there is none */
