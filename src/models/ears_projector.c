@@ -6,6 +6,8 @@
  *     Audio Flamingo 3             the same, two layers
  *     GLM-ASR                      two layers over four
  *     Qwen 3 ASR, Qwen 3 Omni      two layers
+ *     Ultravox                     a norm over eight, a gated layer, another norm, another layer
+ *     Gemma 3n                     a norm, a matrix, a norm without weight; the same, with another norm, for words of a table
  */
 #include "nn/nn.h"
 
@@ -117,3 +119,91 @@ static const char *const roots[] = { "", "model.", "thinker.", NULL };
 PROJECTOR(ears_pooled, "ears_pooled_projector", setup_pooled);
 PROJECTOR(ears_stacked, "ears_stacked_projector", setup_stacked);
 PROJECTOR(ears_single, "ears_single_projector", setup_single);
+
+/* --- Ultravox --- */
+
+typedef struct gated_top {
+    const nn_vec *before, *between;
+    nn_linear     gate, up, down;
+} gated_top;
+
+static void setup_gated(nn_config *c, void *p) {
+    hparams *h = p;
+    int64_t  side = nn_config_int(c, "projector.stack_factor", NULL, NN_REQUIRED_INT);
+    read_widths(c, h, side < 1 || side > 64 ? 0 : (int)side);
+    h->d.eps = 1e-6f; /* of its own norms; the file's is the tower's */
+}
+
+static void bind_gated(nn_binder *b, void *out, const void *p) {
+    const hparams *h = p;
+    gated_top     *t = out;
+    const int64_t  n = (int64_t)h->d.n_embd * h->n_side,
+                  middle = n > 0 ? nn_bind_size(b, "mm.a.mlp.1", NULL) / n / 2 : 0;
+    nn_bind_vec(b, &t->before, "mm.a.norm_pre", NULL, n, 0);
+    nn_bind_linear(b, &t->up, "mm.a.mlp.1#0/2", NULL, n, middle, NN_NO_BIAS);
+    nn_bind_linear(b, &t->gate, "mm.a.mlp.1#1/2", NULL, n, middle, NN_NO_BIAS);
+    nn_bind_vec(b, &t->between, "mm.a.norm_mid", NULL, middle, 0);
+    nn_bind_linear(b, &t->down, "mm.a.mlp.2", NULL, middle, h->n_out, NN_NO_BIAS);
+}
+
+static void forward_gated(nn_tape *t, const nn_net *net) {
+    const hparams   *h = net->hp;
+    const gated_top *tw = net->top;
+    nn_buf           x = nn_rms_norm(t, nn_input(t, (int64_t)h->d.n_embd * h->n_side), tw->before, h->d.eps);
+    x = nn_rms_norm(t, nn_glu(t, x, tw->gate, tw->up, NN_ACT_SILU), tw->between, h->d.eps);
+    nn_vectors(t, nn_outputs(t, nn_project(t, x, tw->down)));
+}
+
+static const char *const names_gated[] = { "ultravox_projector", NULL };
+const nn_arch            models_projector_ultravox = { .names = names_gated,
+                                                       .hf_roots = roots,
+                                                       .hp_size = sizeof(hparams),
+                                                       .top_size = sizeof(gated_top),
+                                                       .layer_size = sizeof(layer),
+                                                       .keys = keys,
+                                                       .lacks = NN_LACKS_VOCAB | NN_LACKS_EPS | NN_LACKS_FF,
+                                                       .setup = setup_gated,
+                                                       .bind_top = bind_gated,
+                                                       .bind_layer = nn_bind_nothing,
+                                                       .state = nn_state_nothing,
+                                                       .forward = forward_gated };
+
+/* --- Gemma 3n --- */
+
+static void setup_gemma3n(nn_config *c, void *p) {
+    hparams *h = p;
+    read_widths(c, h, 1);
+    h->d.eps = (float)nn_config_real(c, NULL, "rms_norm_eps", 1e-6);
+}
+
+static void bind_gemma3n(nn_binder *b, void *out, const void *p, bool words) {
+    static const char table[] = "model.embed_audio.embedding";
+    const hparams    *h = p;
+    nn_ears_words    *t = out;
+    const int64_t     n = h->d.n_embd;
+    nn_bind_vec(b, &t->norm, NULL,
+                words ? "model.embed_audio.hard_embedding_norm" : "model.embed_audio.soft_embedding_norm", n, 0);
+    nn_bind_linear(b, &t->first, NULL, "model.embed_audio.embedding_projection", n, h->n_out, NN_NO_BIAS);
+    if (words && n > 0) nn_bind_table(b, &t->table, NULL, table, nn_bind_size(b, NULL, table) / n, n);
+}
+
+static void bind_gemma3n_rows(nn_binder *b, void *out, const void *p) { bind_gemma3n(b, out, p, false); }
+static void bind_gemma3n_words(nn_binder *b, void *out, const void *p) { bind_gemma3n(b, out, p, true); }
+
+static void forward_gemma3n(nn_tape *t, const nn_net *net) {
+    const hparams       *h = net->hp;
+    const nn_ears_words *tw = net->top;
+    nn_buf               x = nn_project(t, nn_rms_norm(t, nn_input(t, h->d.n_embd), tw->norm, h->d.eps), tw->first);
+    nn_vectors(t, nn_outputs(t, nn_rms_norm(t, x, NULL, h->d.eps)));
+}
+
+#define GEMMA3N(bind)                                                                                                  \
+    {                                                                                                                  \
+        .names = names_gemma3n, .hf_roots = roots, .hp_size = sizeof(hparams), .top_size = sizeof(nn_ears_words),      \
+        .layer_size = sizeof(layer), .keys = keys, .lacks = NN_LACKS_VOCAB | NN_LACKS_EPS | NN_LACKS_FF,               \
+        .setup = setup_gemma3n, .bind_top = (bind), .bind_layer = nn_bind_nothing, .state = nn_state_nothing,          \
+        .forward = forward_gemma3n                                                                                     \
+    }
+
+static const char *const names_gemma3n[] = { "gemma3n_ears_projector", NULL };
+const nn_arch            models_projector_gemma3n_ears[2] = { GEMMA3N(bind_gemma3n_rows), GEMMA3N(bind_gemma3n_words) };

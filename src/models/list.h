@@ -19,6 +19,9 @@ extern const nn_arch models_gemma4_patches, models_projector_gemma4_patches;
 extern const nn_arch models_glm_tower, models_projector_glm;
 extern const nn_arch models_siglip_any, models_projector_paddleocr;
 extern const nn_arch models_ernie_tower, models_projector_ernie;
+extern const nn_arch models_internvl_tower, models_internvl_chat_tower, models_projector_internvl;
+extern const nn_arch models_siglip_inner, models_projector_aya, models_projector_cohere2;
+extern const nn_arch models_projector_llava_next, models_projector_vipllava;
 
 /* Of models that hear. */
 extern const nn_arch models_whisper_tower, models_projector_voxtral;
@@ -26,6 +29,8 @@ extern const nn_arch models_whisper_pooled, models_whisper_windows, models_proje
 extern const nn_arch models_glmasr_tower, models_projector_ears_stacked;
 extern const nn_arch models_qwen3_ears, models_qwen3_ears_conv[3], models_projector_ears_single;
 extern const nn_arch models_gemma4_ears, models_gemma4_ears_conv[2], models_projector_gemma4_ears;
+extern const nn_arch models_gemma3n_ears, models_gemma3n_ears_conv[2], models_projector_gemma3n_ears[2];
+extern const nn_arch models_projector_ultravox;
 
 /* A head that goes on from another model's inner states. */
 extern const nn_arch models_eagle3;

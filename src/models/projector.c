@@ -3,7 +3,8 @@
  * Projectors: from the rows of a tower to those of a language model. Those of a square of patches come side by side.
  *
  *     Gemma 3     a norm and a matrix over the mean of a square of patches
- *     LLaVA       two layers over each patch
+ *     LLaVA       two layers over each patch; over what several layers of the tower have for it, side by side. LLaVA 1.6 and
+ *                 its kin have a row for the end of a line, ViP-LLaVA a norm before them
  *     Idefics 3   one matrix over a square of patches, side by side
  *     Mistral 3   the same, and two layers behind it
  *     PaddleOCR   a norm of each patch, and two layers over a square of patches
@@ -15,7 +16,19 @@
 
 #include <math.h>
 
-typedef enum kind { GEMMA3, LLAVA, IDEFICS3, MISTRAL3, GEMMA4, GEMMA4_PATCHES, GEMMA4_EARS, VOXTRAL, PADDLEOCR } kind;
+typedef enum kind {
+    GEMMA3,
+    LLAVA,
+    LLAVA_NEXT,
+    VIPLLAVA,
+    IDEFICS3,
+    MISTRAL3,
+    GEMMA4,
+    GEMMA4_PATCHES,
+    GEMMA4_EARS,
+    VOXTRAL,
+    PADDLEOCR
+} kind;
 
 typedef struct hparams {
     nn_dims     d; /* the tower's */
@@ -23,12 +36,14 @@ typedef struct hparams {
     int         n_in, n_out; /* widths */
     int         pooled;      /* patches that a row is the mean of */
     nn_act_kind act;
+    float       scale; /* LLAVA: on what comes out */
 } hparams;
 
 typedef struct top {
-    const nn_vec *norm, *shift, *size;
-    nn_norm       each; /* of a patch */
-    nn_linear     merge, first, second;
+    nn_projector_top t;
+    nn_norm          ln, each; /* each: of a patch */
+    const nn_vec    *norm, *shift, *size;
+    nn_linear        merge, first, second;
 } top;
 
 typedef char layer;
@@ -58,10 +73,27 @@ static void setup_gemma3(nn_config *c, void *p) {
 }
 
 static void setup_llava(nn_config *c, void *p) {
+    enum { MOST_LAYERS = 5 };
     hparams *h = p;
+    int      layers[MOST_LAYERS],
+        n = nn_config_outer_ints(c, "feature_layer", "vision_feature_layer|vision_feature_layers", layers, MOST_LAYERS);
     h->kind = LLAVA;
     h->act = nn_config_outer_act(c, NULL, "projector_hidden_act", NN_ACT_GELU);
-    read_widths(c, h, 1);
+    h->scale = (float)nn_config_real(c, "rows.scale", NULL, 1);
+    read_widths(c, h, n ? n : 1);
+}
+
+static void setup_vipllava(nn_config *c, void *p) {
+    hparams *h = p;
+    setup_llava(c, p);
+    h->kind = VIPLLAVA;
+    h->d.eps = (float)nn_config_outer_real(c, NULL, "projector_layernorm_eps", 1e-5);
+}
+
+static void setup_llava_next(nn_config *c, void *p) {
+    hparams *h = p;
+    setup_llava(c, p);
+    h->kind = LLAVA_NEXT;
 }
 
 static void setup_idefics3(nn_config *c, void *p) {
@@ -136,6 +168,15 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
         nn_bind_linear(b, &t->first, "mm.input_projection^|mm.mm_input_projection^",
                        "model.multi_modal_projector.mm_input_projection_weight^", h->n_in, h->n_out, NN_NO_BIAS);
         break;
+    case VIPLLAVA:
+        nn_bind_norm(b, &t->ln, NULL, "model.multi_modal_projector.projector_layernorm", h->n_in, 0);
+        nn_bind_linear(b, &t->first, NULL, "model.multi_modal_projector.linear_1", h->n_in, h->n_out, 0);
+        nn_bind_linear(b, &t->second, NULL, "model.multi_modal_projector.linear_2", h->n_out, h->n_out, 0);
+        break;
+    case LLAVA_NEXT:
+        t->t.scale = h->scale;
+        nn_bind_vec(b, &t->t.newline, "model.image_newline|v.image_newline", "model.image_newline", h->n_out, 0);
+        /* fallthrough */
     case LLAVA:
         nn_bind_linear(b, &t->first, "mm.0|mm.1", "model.multi_modal_projector.linear_1|model.projector.readout.0",
                        h->n_in, h->n_out, 0);
@@ -147,11 +188,14 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
         break;
     case MISTRAL3:
         nn_bind_linear(b, &t->merge, "mm.patch_merger|mm.patch_merger.merging_layer",
-                       "model.multi_modal_projector.patch_merger.merging_layer", h->n_in, h->d.n_embd, 0);
-        nn_bind_linear(b, &t->first, "mm.1|mm.linear_1", "model.multi_modal_projector.linear_1", h->d.n_embd, h->n_out,
+                       "model.multi_modal_projector.patch_merger.merging_layer|"
+                       "model.vision_projection.patch_merger.merging_layer",
+                       h->n_in, h->d.n_embd, 0);
+        nn_bind_linear(b, &t->first, "mm.1|mm.linear_1",
+                       "model.multi_modal_projector.linear_1|model.vision_projection.linear_1", h->d.n_embd, h->n_out,
                        0);
-        nn_bind_linear(b, &t->second, "mm.2|mm.linear_2", "model.multi_modal_projector.linear_2", h->n_out, h->n_out,
-                       0);
+        nn_bind_linear(b, &t->second, "mm.2|mm.linear_2",
+                       "model.multi_modal_projector.linear_2|model.vision_projection.linear_2", h->n_out, h->n_out, 0);
         break;
     case PADDLEOCR:
         nn_bind_norm(b, &t->each, "mm.input_norm", "model.projector.pre_norm|mlp_AR.pre_norm", h->d.n_embd, 0);
@@ -200,12 +244,14 @@ static void forward(nn_tape *t, const nn_net *net) {
     }
     if (tw->each.w) x = nn_layer_norm_groups(t, x, h->d.n_embd, tw->each.w, tw->each.b, h->d.eps);
     if (tw->norm) x = nn_rms_norm(t, x, tw->norm, h->d.eps);
+    if (tw->ln.w) x = nn_norm_rows(t, x, &tw->ln, h->d.eps);
     if (tw->merge.w) x = nn_project(t, x, tw->merge);
     x = nn_project(t, x, tw->first);
     if (tw->second.w) {
         nn_act(t, x, h->act);
         x = nn_project(t, x, tw->second);
     }
+    if (h->scale != 0 && h->scale != 1) nn_scale(t, x, h->scale);
     nn_vectors(t, nn_outputs(t, x));
 }
 
@@ -227,6 +273,8 @@ static void forward(nn_tape *t, const nn_net *net) {
 static const char *const roots[] = { "", "model.", NULL };
 PROJECTOR(gemma3, "gemma3_projector", setup_gemma3);
 PROJECTOR(llava, "llava_projector", setup_llava);
+PROJECTOR(vipllava, "vipllava_projector", setup_vipllava);
+PROJECTOR(llava_next, "llava_next_projector", setup_llava_next);
 PROJECTOR(idefics3, "idefics3_projector", setup_idefics3);
 PROJECTOR(mistral3, "mistral3_projector", setup_mistral3);
 PROJECTOR(gemma4, "gemma4_projector", setup_gemma4);

@@ -52,6 +52,7 @@ typedef struct nn_mat {
     int64_t                  rows, cols;
     int                      n_stack; /* 0: a plain matrix */
     const struct tensor_mat *at;      /* [n_stack], or one */
+    const struct nn_mat     *made_of; /* one that this was computed from when the model was opened; NULL: none */
 } nn_mat;
 
 typedef struct nn_linear {
@@ -77,7 +78,8 @@ typedef struct nn_dims {
 
 /*
  * One row of a family's table. GGUF keys stand without the architecture ("attention.sliding_window"); config.json keys
- * may be paths ("rope_parameters.beta"), looked up in text_config first. '|' separates alternatives, tried in order.
+ * may be paths ("rope_parameters.beta", "blocks.3.width"), looked up in text_config first. '|' separates alternatives,
+ * tried in order.
  */
 typedef struct nn_key {
     size_t      offset;
@@ -137,14 +139,17 @@ const int *nn_config_layer_ints(nn_config *c, const char *gguf, const char *hf, 
 const int *nn_config_layer_is(nn_config *c, const char *gguf, const char *hf, const char *text, int every);
 
 /* For a part of a model whose fields stand in an object of their own (vision_config): look-ups outside of it. */
-int64_t     nn_config_outer_int(nn_config *c, const char *gguf, const char *hf, int64_t dflt);
+int64_t nn_config_outer_int(nn_config *c, const char *gguf, const char *hf, int64_t dflt);
+int     nn_config_outer_ints(nn_config *c, const char *gguf, const char *hf, int *out, int most); /* how many; one */
+double  nn_config_outer_real(nn_config *c, const char *gguf, const char *hf, double dflt);
 nn_act_kind nn_config_outer_act(nn_config *c, const char *gguf, const char *hf, nn_act_kind dflt);
 
 /* Notes a derived value under the key where a GGUF file keeps it. */
 void nn_config_derived(nn_config *c, const char *gguf, double value);
 void nn_config_derived_int(nn_config *c, const char *gguf, int64_t value);
 void nn_config_derived_bool(nn_config *c, const char *gguf, bool value);
-void nn_config_derived_layers(nn_config *c, const char *gguf, const int *values); /* n_layer of them; kept */
+void nn_config_derived_layers(nn_config *c, const char *gguf, const int *values);  /* n_layer of them; kept */
+void nn_config_derived_reals(nn_config *c, const char *gguf, const float *values); /* the same */
 
 /* Says that GGUF has no key for this field of config.json: the model runs, but cannot be written as GGUF. */
 void nn_config_unsaid(nn_config *c, const char *field);
@@ -179,10 +184,11 @@ typedef struct nn_rope_want {
     const char *gguf_base;   /* NULL: "rope.freq_base" */
     const char *hf_base;     /* an older name of this base ("rope_local_base_freq"); NULL: "rope_theta" */
     const char *gguf_dim;    /* NULL: "rope.dimension_count" */
-    bool        unscaled;    /* the scaling rules do not apply to this kind of layer */
-    bool        untruncated; /* YaRN: the ramp's ends are not rounded, also where the file does not say so */
-    bool        mscales;     /* Phi MoE: longrope names its two factors on cosine and sine itself */
-    bool        mla;         /* DeepSeek: mscale goes into the attention scale instead (nn_rope_yarn_mscale) */
+    int  factors;     /* GGUF: so many stand in rope_freqs, the first ones are for this kind; 0: no more than pairs */
+    bool unscaled;    /* the scaling rules do not apply to this kind of layer */
+    bool untruncated; /* YaRN: the ramp's ends are not rounded, also where the file does not say so */
+    bool mscales;     /* Phi MoE: longrope names its two factors on cosine and sine itself */
+    bool mla;         /* DeepSeek: mscale goes into the attention scale instead (nn_rope_yarn_mscale) */
 } nn_rope_want;
 
 nn_rope nn_rope_read(nn_config *c, const nn_dims *d, nn_rope_want want);
@@ -302,7 +308,8 @@ static inline nn_state nn_state_step(int n_kv, int dim) {
 
 /* --- ops -------------------------------------------------------------------------------------------------------- */
 
-/* Activation of a gated unit: act(gate) * up. gpt-oss clamps both and adds one to up: limit > 0 selects that. */
+/* Activation of a gated unit: act(gate) * up. gpt-oss clamps both and adds one to up: limit and alpha > 0 select that.
+ * With a limit alone (Step 3.5) it is min(act(gate), limit) * clamp(up, limit). */
 typedef struct nn_glu_spec {
     nn_act_kind act;
     float       limit, alpha; /* min(g, limit) * sigmoid(alpha * g) * (clamp(up, limit) + 1) */
@@ -313,6 +320,18 @@ typedef struct nn_xielu {
     float p, n, beta, eps;
 } nn_xielu;
 
+/*
+ * What a query and a key say about how far apart they are (apart.c): row by row, `n` numbers for each head. To the score of
+ * a query and a key at distance d (negative: the key stands before the query) number which[d] of either row is added, before
+ * the scale.
+ */
+typedef struct nn_apart {
+    nn_buf q, k; /* [n_head][n] */
+    int    n;    /* 1 << 16 at most */
+    const nn_vec
+        *which; /* whole numbers, [2 * reach + 1] from -reach on, further ones as the ends; NULL: no such thing */
+} nn_apart;
+
 typedef struct nn_attn_spec {
     int           n_head, n_kv, dim_k, dim_v; /* dim_v 0: dim_k */
     int           window;                     /* 0: all positions; else this many, itself included */
@@ -321,6 +340,7 @@ typedef struct nn_attn_spec {
     const nn_vec *sinks;                      /* one logit per head that takes part in the softmax only */
     const nn_vec *bias;   /* nn_bias_*: added to the scaled score by head and distance; NULL: none */
     const float  *alibi;  /* [n_head] or NULL: a position scores slope * distance less; see nn_alibi_slopes */
+    nn_apart      apart;  /* STEP layers without a softcap */
     bool          spans;  /* STEP layers: where a batch has spans (row_begin, row_end), a row sees its own only */
     bool          strict; /* a span that sees itself whole does not do so here */
     int chunk; /* 0: none; else only positions of the same chunk of this many; the state's window is as long */
@@ -410,6 +430,18 @@ nn_buf nn_attention(nn_tape *t, int layer, nn_buf q, nn_attn_spec a); /* causal,
  * max_distance share them by their logarithm.
  */
 const nn_vec *nn_bias_buckets(nn_tape *t, const nn_vec *table, int n_head, int n_bucket, int max_distance);
+/*
+ * Scores by distance that depend on the query and on the key, DeBERTa's way (apart.c). nn_apart_open reads a table of
+ * vectors, one for each of 2 * span buckets, normed where norm is there: distances have one each, or, with n_bucket, those of
+ * half as many and more share them by their logarithm up to max_distance. nn_apart_rows puts it through a layer's matrix and
+ * bias: what a query (or a key) is multiplied with, head by head.
+ */
+typedef struct nn_apart_table nn_apart_table;
+nn_apart_table *nn_apart_open(nn_tape *t, const nn_mat *table, const nn_norm *norm, float eps, int n_bucket,
+                              int max_distance);
+const nn_mat   *nn_apart_rows(nn_tape *t, const nn_apart_table *p, nn_linear w, int n_head);
+nn_apart        nn_apart_of(nn_tape *t, const nn_apart_table *p, nn_buf q, const nn_mat *by_query, nn_buf k,
+                            const nn_mat *by_key);
 /* MLA in its absorbed form: q is [head][latent], its rotated part [head][rope]; the result is [head][latent]. */
 void   nn_latent_store(nn_tape *t, int layer, nn_buf latent, nn_buf k_rope);
 nn_buf nn_latent_attention(nn_tape *t, int layer, nn_buf q, nn_buf q_rope, int n_head, float scale);
@@ -537,7 +569,13 @@ typedef struct nn_tower_top {
     bool          crossed;       /* positions are one per column, then as many per row, and both are added */
     bool          paired;        /* crossed, but one for a row follows each one for a column */
     const nn_vec *class_row;     /* a row that is no patch and goes first; NULL: none */
+    const nn_vec *patch_bias;    /* where there is one: added to the others alone; NULL: nothing is */
 } nn_tower_top;
+/* A projector whose picture has a learned row at the end of each line of rows: its top begins with this. */
+typedef struct nn_projector_top {
+    const nn_vec *newline; /* as wide as what comes out; NULL: there is none */
+    float         scale;   /* on it and on all rows: the language model's on its embeddings */
+} nn_projector_top;
 /*
  * The same for sounds: a tower takes the frames of a mel spectrogram and halves their number. Its hparams begin with nn_ears_dims
  * and its top with nn_ears_top. An input row is NN_EARS_FRAMES frames around a place, two numbers (1, or 0 where the frame before
@@ -551,6 +589,15 @@ typedef struct nn_ears_dims {
 typedef struct nn_ears_top {
     const nn_vec *positions; /* [positions][n_embd]; NULL: sines of them, or none */
 } nn_ears_top;
+/* Parts around such a tower whose weights the caller applies: a norm behind a convolution, words of a table of its own. */
+typedef struct nn_ears_conv {
+    nn_linear     w;
+    const nn_vec *norm; /* by channel */
+} nn_ears_conv;
+typedef struct nn_ears_words {
+    const nn_vec *norm, *table; /* [words][n_in] */
+    nn_linear     first;
+} nn_ears_words;
 /* A tower of sounds whose rows see the last places only: its hparams begin with this. */
 typedef struct nn_reach_dims {
     nn_dims d;

@@ -82,6 +82,13 @@ static int find_token(const runtime *r, const char *name, const char *what, int3
     return rc;
 }
 
+static int find_sound_token(runtime *r, err *e) {
+    int rc = find_token(r, ears_row_word(r->ears), "sound", &r->sound_token, e);
+    while (rc == ERR_UNSUPPORTED && ears_other_word(r->ears))
+        rc = find_token(r, ears_row_word(r->ears), "sound", &r->sound_token, e);
+    return rc;
+}
+
 /* A file with ears only is not one of eyes that we do not know. */
 static int open_towers(runtime *r, const vision_options *o, err *e) {
     int  rc = 0, width = r->model->dims->n_embd * r->model->tape->n_parts;
@@ -104,7 +111,7 @@ static int open_senses(runtime *r, const char *mmproj, const engine_options *g, 
         rc = open_towers(r, &o, e);
     }
     if (rc == 0 && r->eyes) rc = find_token(r, vision_row_word(r->eyes), "picture", &r->row_token, e);
-    if (rc == 0 && r->ears) rc = find_token(r, ears_row_word(r->ears), "sound", &r->sound_token, e);
+    if (rc == 0 && r->ears) rc = find_sound_token(r, e);
     return rc;
 }
 

@@ -32,16 +32,27 @@ int plan_make(vision_plan *p, const vision_rules *rules, const pixels *picture, 
     int square = own.patch * own.merge;
     p->across = p->tile_width / square;
     p->tile_rows = p->across * (p->tile_height / square);
+    if (!p->n_rows) p->n_rows = p->n_tiles * p->tile_rows;
     return rc;
 }
 
-static int cut_tiles(const vision *v, const vision_plan *p, const pixels *all, pixels *tiles, err *e) {
-    int rc = 0, n = 0;
+/* picture: what was scaled to `all`. */
+static int cut_tiles(const vision *v, const vision_plan *p, const pixels *picture, const pixels *all, pixels *tiles,
+                     err *e) {
+    int rc = 0, n = p->whole_first, whole = p->whole_first ? 0 : p->n_tiles - 1;
+    int left = 0, top = 0;
+    if (p->canvas_width) { /* it begins in black */
+        left = (p->canvas_width - all->width) / 2;
+        top = (p->canvas_height - all->height) / 2;
+    }
     for (int y = 0; y < p->rows; y++) {
         for (int x = 0; x < p->cols && rc == 0; x++, n++)
-            rc = pixels_crop(&tiles[n], all, x * p->tile_width, y * p->tile_height, p->tile_width, p->tile_height, e);
+            rc = pixels_crop(&tiles[n], all, x * p->tile_width - left, y * p->tile_height - top, p->tile_width,
+                             p->tile_height, e);
     }
-    return rc < 0 ? rc : pixels_resize(&tiles[n], all, p->tile_width, p->tile_height, v->rules.filter, v->workers, e);
+    return rc < 0 ? rc
+                  : pixels_resize(&tiles[whole], p->whole_anew ? picture : all, p->tile_width, p->tile_height,
+                                  v->rules.filter, v->workers, e);
 }
 
 int vision_cut(const vision *v, const pixels *picture, pixels **tiles, int *n, err *e) {
@@ -60,7 +71,7 @@ int vision_cut(const vision *v, const pixels *picture, pixels **tiles, int *n, e
     }
     if (rc == 0) rc = pixels_resize(&all, picture, p.width, p.height, r->filter, v->workers, e);
     if (rc == 0 && p.n_tiles > 1)
-        rc = cut_tiles(v, &p, &all, *tiles, e);
+        rc = cut_tiles(v, &p, picture, &all, *tiles, e);
     else if (rc == 0)
         rc = pixels_crop(*tiles, &all, (all.width - p.tile_width) / 2, (all.height - p.tile_height) / 2, p.tile_width,
                          p.tile_height, e);

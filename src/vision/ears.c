@@ -15,17 +15,23 @@ bool ears_known(const model_file *model, const model_file *mmproj) { return ears
 
 /* --- opening --- */
 
-/* What a stage is built from. GGUF leaves the number of positions to their table. */
+enum { USUAL = 3 };
+
+/* What a stage is built from. GGUF leaves the number of positions to their table; where there is no tower, nothing of a layer is
+ * asked for. */
 static nn_part stage_part(const ears_family *f, const ears_rules *r, int no, const model_file *model,
-                          const model_file *mmproj, nn_config_set usual[1]) {
+                          const model_file *mmproj, nn_config_set usual[USUAL]) {
     const json_value *outer = mmproj ? NULL : source_outer(model);
+    bool              bare = !f->arch[EARS_TOWER];
     usual[0] = (nn_config_set){ "position_count", r->table, true };
+    usual[1] = (nn_config_set){ "block_count", 1, false };
+    usual[2] = (nn_config_set){ "embedding_length", r->mels, false };
     return (nn_part){ .arch = f->arch[no],
                       .config = json_get(outer, "audio_config"),
                       .outer = outer,
                       .keys = "clip.audio",
                       .usual = usual,
-                      .n_usual = 1 };
+                      .n_usual = bare ? USUAL : 1 };
 }
 
 static size_t kept_bytes(const ears_rules *r, int width, const vision_options *o) {
@@ -40,13 +46,14 @@ static int open_stages(ears *h, const model_file *model, const model_file *mmpro
     const model_file  *f = mmproj ? mmproj : model;
     int                rc = 0;
     for (int i = 0; rc == 0 && i < EARS_STAGES; i++) {
-        nn_config_set usual[1];
+        nn_config_set usual[USUAL];
         nn_part       part = stage_part(a, &h->rules, i, model, mmproj, usual);
         if (part.arch) rc = stage_open(&h->stage[i], f, &part, a->stage_rows(&h->rules, i), o, e);
     }
     if (rc < 0) return rc;
     const vision_stage *tower = &h->stage[EARS_TOWER], *last = &h->stage[EARS_PROJECTOR];
-    if (tower->width_out * h->rules.stack != last->width_in || !a->fit(h))
+    int                 width_in = a->arch[EARS_TOWER] ? tower->width_out * h->rules.stack : h->rules.mels;
+    if (width_in != last->width_in || (a->fit && !a->fit(h)))
         return err_set(e, ERR_FORMAT, "%s: tower and projector do not fit each other", model_file_path(f));
     if (last->width_out * h->parts != width)
         return err_set(e, ERR_ARG, "%s makes rows of %d for a language model of %d: it belongs to another one",
@@ -62,6 +69,7 @@ int ears_open(ears **out, const model_file *model, const model_file *mmproj, int
     ears *h = calloc(1, sizeof *h);
     if (!h) return err_set_nomem(e);
     h->family = f;
+    h->word = f->word;
     h->parts = o->parts > 0 ? o->parts : 1;
     int rc = ears_rules_read(&h->rules, f, model, mmproj, e);
     if (rc == 0) {
@@ -86,7 +94,7 @@ int ears_measure(uint64_t *bytes, uint64_t *on_device, const model_file *model, 
     int rc = ears_rules_read(&r, f, model, mmproj, e);
     if (rc < 0) return rc;
     for (int i = 0; rc == 0 && i < EARS_STAGES; i++) {
-        nn_config_set usual[1];
+        nn_config_set usual[USUAL];
         nn_part       part = stage_part(f, &r, i, model, mmproj, usual);
         uint64_t      more = 0, there = 0;
         if (part.arch) rc = stage_measure(&more, &there, mmproj ? mmproj : model, &part, f->stage_rows(&r, i), o, e);
@@ -106,16 +114,25 @@ void ears_free(ears *h) {
 
 /* --- words --- */
 
-const char *ears_placeholder(const ears *h) { return h->family->word; }
+const char *ears_placeholder(const ears *h) { return h->word; }
 
-const char *ears_row_word(const ears *h) { return h->family->word; }
+const char *ears_row_word(const ears *h) { return h->word; }
 
-const char *ears_said(const ears *h) { return h->family->said ? h->family->said : h->family->word; }
+bool ears_other_word(ears *h) {
+    const char *const *words = h->family->words;
+    if (!words || !words[h->n_words]) return false;
+    h->word = words[h->n_words++];
+    return true;
+}
+
+const char *ears_said(const ears *h) { return h->family->said ? h->family->said : h->word; }
+
+const char *ears_transcribes(const ears *h) { return h->family->transcribes; }
 
 int ears_write(const ears *h, int n_samples, str *out, err *e) {
     int64_t n = h->family->rows(&h->rules, n_samples);
     str_puts(out, h->family->before);
-    for (int64_t i = 0; i < n; i++) str_puts(out, h->family->word);
+    for (int64_t i = 0; i < n; i++) str_puts(out, h->word);
     str_puts(out, h->family->after);
     return str_ok(out) ? 0 : err_set_nomem(e);
 }

@@ -30,7 +30,12 @@ bool ears_known(const model_file *model, const model_file *mmproj);
 
 const char *ears_placeholder(const ears *h); /* what a template prints for a sound */
 const char *ears_row_word(const ears *h);    /* what stands for one row */
-const char *ears_said(const ears *h);        /* the placeholder with the words that templates print around it */
+/* Takes another word for both, where the vocabulary has no such token; false: there is none left. */
+bool        ears_other_word(ears *h);
+const char *ears_said(const ears *h); /* the placeholder with the words that templates print around it */
+/* A template that asks for the words of a sound as the model was taught, with the variables "language" and "prompt" where they are
+ * known; NULL: it was taught no such thing. */
+const char *ears_transcribes(const ears *h);
 /* Appends what stands for a sound of so many samples in the prompt. */
 int ears_write(const ears *h, int n_samples, str *out, err *e);
 /* Valid until the next call. */

@@ -17,7 +17,7 @@ void conv_put(const conv_input *s, int first, int n, float *to) {
         for (int p = 0; p < conv_half(s->pitches); p++) {
             for (int k = 0; k < SIDE * SIDE; k++, to += c) {
                 int down = s->pitch_first ? k % SIDE : k / SIDE, across = s->pitch_first ? k / SIDE : k % SIDE;
-                int row = CONV_STRIDE * t + down - 1, pitch = CONV_STRIDE * p + across - 1;
+                int row = CONV_STRIDE * t + down - (s->ahead ? 0 : 1), pitch = CONV_STRIDE * p + across - 1;
                 if (row >= s->base && row < s->base + s->rows && pitch >= 0 && pitch < s->pitches)
                     memcpy(to, s->from + ((size_t)(row - s->base) * (size_t)s->pitches + (size_t)pitch) * c,
                            c * sizeof *to);

@@ -32,8 +32,9 @@ static int stage_rows(const ears_rules *r, int stage) {
 }
 
 /* A directory says how many bins there are by the channels of the first convolution, which are as many. */
-static void read_sizes(ears_rules *r, const json_value *audio, const model_file *mmproj) {
-    int64_t mels = 128;
+static void read_sizes(ears_rules *r, const json_value *config, const model_file *mmproj) {
+    const json_value *audio = json_get(config, "audio_config");
+    int64_t           mels = 128;
     if (mmproj)
         mels = ears_meta(mmproj, "clip.audio.num_mel_bins");
     else
@@ -98,31 +99,13 @@ static int convolve(ears *h, const mel *m, float *out, err *e) {
     return rc;
 }
 
-/* Which places a row sees, and where it stands among as many. */
-typedef struct places {
-    int32_t *begin, *end, *axes;
-} places;
-
-static int take_places(places *p, int n, int reach, err *e) {
-    p->begin = malloc((size_t)n * sizeof *p->begin);
-    p->end = malloc((size_t)n * sizeof *p->end);
-    p->axes = malloc(2 * (size_t)n * sizeof *p->axes);
-    if (!p->begin || !p->end || !p->axes) return err_set_nomem(e);
-    for (int i = 0; i < n; i++) {
-        p->begin[i] = i < reach ? 0 : i - reach + 1;
-        p->end[i] = i + 1;
-        p->axes[i] = p->axes[n + i] = i % reach;
-    }
-    return 0;
-}
-
 static int encode_piece(ears *h, const float *samples, int n_samples, float *out, err *e) {
     vision_stage *tower = &h->stage[EARS_TOWER], *projector = &h->stage[EARS_PROJECTOR];
-    places        p = { 0 };
+    ears_places   p = { 0 };
     float        *in = NULL, *rows = NULL;
     mel           m;
     int           rc = mel_make_gemma4(&m, samples, n_samples, h->rules.mels, e), n = rc < 0 ? 0 : piece_rows(m.frames);
-    if (rc == 0) rc = take_places(&p, n, ((const nn_reach_dims *)tower->model->net.hp)->reach, e);
+    if (rc == 0) rc = ears_places_take(&p, n, ((const nn_reach_dims *)tower->model->net.hp)->reach, e);
     if (rc == 0) {
         in = malloc((size_t)n * (size_t)tower->width_in * sizeof *in);
         rows = malloc((size_t)n * (size_t)tower->width_out * sizeof *rows);
@@ -133,9 +116,7 @@ static int encode_piece(ears *h, const float *samples, int n_samples, float *out
         rc = stage_run(tower, &(stage_step){ .n = n, .in = in, .axes = p.axes, .order = &order, .out = rows }, e);
     if (rc == 0) rc = stage_run(projector, &(stage_step){ .n = n, .in = rows, .out = out }, e);
     mel_free(&m);
-    free(p.begin);
-    free(p.end);
-    free(p.axes);
+    ears_places_free(&p);
     free(in);
     free(rows);
     return rc;

@@ -180,7 +180,8 @@ static int encode(ears *h, const sound *s, float *out, err *e) {
 
 /* --- what files say --- */
 
-static void read_sizes(ears_rules *r, const json_value *audio, const model_file *mmproj, bool asr) {
+static void read_sizes(ears_rules *r, const json_value *config, const model_file *mmproj, bool asr) {
+    const json_value *audio = json_get(config, "audio_config");
     int64_t mels = mmproj ? ears_meta(mmproj, "clip.audio.num_mel_bins") : ears_number(audio, "num_mel_bins", 128);
     int64_t half = ears_number(audio, "n_window", CHUNK / 2), seen = ears_number(audio, "n_window_infer", SEEN);
     int64_t table =
@@ -200,13 +201,13 @@ static void read_sizes(ears_rules *r, const json_value *audio, const model_file 
     r->padded = asr;
 }
 
-static void read_asr(ears_rules *r, const json_value *audio, const model_file *mmproj) {
-    read_sizes(r, audio, mmproj, true);
+static void read_asr(ears_rules *r, const json_value *config, const model_file *mmproj) {
+    read_sizes(r, config, mmproj, true);
 }
 
 /* mmproj files of both name the same projector; only Qwen 3 Omni has eyes. */
-static void read_omni(ears_rules *r, const json_value *audio, const model_file *mmproj) {
-    read_sizes(r, audio, mmproj, mmproj && !model_file_meta(mmproj, "clip.vision.projector_type"));
+static void read_omni(ears_rules *r, const json_value *config, const model_file *mmproj) {
+    read_sizes(r, config, mmproj, mmproj && !model_file_meta(mmproj, "clip.vision.projector_type"));
 }
 
 static const ears_field front[] = { { "sampling_rate", SOUND_RATE },
@@ -229,6 +230,24 @@ static const ears_field front[] = { { "sampling_rate", SOUND_RATE },
 const ears_family ears_qwen3_omni = {
     .types = NAMES("qwen3_omni_moe", "qwen3_omni_moe_thinker"), .projectors = NAMES("qwen3a"), .read = read_omni, QWEN3
 };
-const ears_family ears_qwen3_asr = {
-    .types = NAMES("qwen3_asr"), .projectors = (const char *const[]){ NULL }, .read = read_asr, QWEN3
-};
+/* Where nobody says the language, the model does, before the words: "language English<asr_text>". */
+static const char transcribes[] =
+    "{%- set names = {'ar': 'Arabic', 'yue': 'Cantonese', 'zh': 'Chinese', 'cs': 'Czech', 'da': 'Danish', 'nl': "
+    "'Dutch',"
+    " 'en': 'English', 'fil': 'Filipino', 'fi': 'Finnish', 'fr': 'French', 'de': 'German', 'el': 'Greek', 'hi': "
+    "'Hindi',"
+    " 'hu': 'Hungarian', 'id': 'Indonesian', 'it': 'Italian', 'ja': 'Japanese', 'ko': 'Korean', 'mk': 'Macedonian',"
+    " 'ms': 'Malay', 'fa': 'Persian', 'pl': 'Polish', 'pt': 'Portuguese', 'ro': 'Romanian', 'ru': 'Russian',"
+    " 'es': 'Spanish', 'sv': 'Swedish', 'th': 'Thai', 'tr': 'Turkish', 'vi': 'Vietnamese'} -%}"
+    "{%- if language and language not in names -%}{{ raise_exception('language: the model does not know ' + language) "
+    "}}"
+    "{%- endif -%}"
+    "{{ '<|im_start|>system\n' + (prompt if prompt else '') + '<|im_end|>\n<|im_start|>user\n' }}"
+    "{{ '<|audio_start|><|audio_pad|><|audio_end|><|im_end|>\n<|im_start|>assistant\n' }}"
+    "{% if language %}{{ 'language ' + names[language] + '<asr_text>' }}{% endif %}";
+
+const ears_family ears_qwen3_asr = { .types = NAMES("qwen3_asr"),
+                                     .projectors = (const char *const[]){ NULL },
+                                     .transcribes = transcribes,
+                                     .read = read_asr,
+                                     QWEN3 };

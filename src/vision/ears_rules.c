@@ -6,10 +6,11 @@
 
 #include <stdlib.h>
 
-enum { MAX_POSITIONS = 1 << 16, MAX_PREPROCESSOR = 1 << 20 };
+enum { MAX_BINS = 257, MAX_SAMPLES = 1 << 14, MAX_POSITIONS = 1 << 16, MAX_PREPROCESSOR = 1 << 20 };
 
-static const ears_family *const families[] = { &ears_voxtral,   &ears_qwen2_audio, &ears_flamingo,  &ears_glmasr,
-                                               &ears_qwen_omni, &ears_qwen3_omni,  &ears_qwen3_asr, &ears_gemma4 };
+static const ears_family *const families[] = { &ears_voxtral,  &ears_qwen2_audio, &ears_flamingo,      &ears_glmasr,
+                                               &ears_ultravox, &ears_qwen_omni,   &ears_qwen3_omni,    &ears_qwen3_asr,
+                                               &ears_gemma3n,  &ears_gemma4,      &ears_gemma4_samples };
 
 static bool is_one_of(const char *const *list, view text) {
     for (; *list; list++) {
@@ -96,9 +97,9 @@ static int check_files(const ears_rules *r, const ears_family *f, const model_fi
 
 int ears_rules_read(ears_rules *r, const ears_family *f, const model_file *model, const model_file *mmproj, err *e) {
     *r = (ears_rules){ 0 };
-    f->read(r, mmproj ? NULL : json_get(source_outer(model), "audio_config"), mmproj);
-    if (r->mels < 1 || r->mels > 257 || r->positions < 2 || r->positions > MAX_POSITIONS || r->stack < 1 ||
-        r->positions % r->stack)
+    f->read(r, mmproj ? NULL : source_outer(model), mmproj);
+    if (r->mels < 1 || r->mels > (f->spectrum ? MAX_BINS : MAX_SAMPLES) || r->positions < 2 ||
+        r->positions > MAX_POSITIONS || r->stack < 1 || (r->positions % r->stack && !f->ragged))
         return err_set(e, ERR_FORMAT, "%s: %d mel bins, %d positions, %d of them a row do not fit each other",
                        model_file_path(mmproj ? mmproj : model), r->mels, r->positions, r->stack);
     return mmproj ? 0 : check_files(r, f, model, e);

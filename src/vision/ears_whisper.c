@@ -6,6 +6,8 @@
  *     Qwen 2 Audio,     each piece has a spectrum of its own; only places of the sound are seen. The reference of Qwen 2 Audio
  *     Audio Flamingo 3  cuts a sound off after 30 s, here pieces follow one another
  *     GLM-ASR           each piece has a spectrum of its own; silence is seen, but makes no rows
+ *     Ultravox          the spectrum of all of a sound, not padded but to whole hops, in pieces; the places that its last row lacks
+ *                       are zero, and a piece behind others is not padded either, which the reference does with zeros
  *     Qwen 2.5 Omni     the spectrum of all of a sound, not padded, in windows of 2 s that do not see each other
  *
  * Several neighbouring places become a row, those that are left over at the end of a sound none. A sound that is too short for
@@ -34,6 +36,9 @@ static int heard_frames(const ears_rules *r, int64_t n_samples) {
     return (int)(n < least ? least : n);
 }
 
+/* Rows of so many places, where what the last one lacks is made up. */
+static int stacked(const ears_rules *r, int places) { return (places + r->stack - 1) / r->stack; }
+
 static int64_t rows_whole(const ears_rules *r, int n_samples) {
     return (n_samples + piece_samples(r) - 1) / piece_samples(r) * (r->positions / r->stack);
 }
@@ -54,7 +59,7 @@ static int64_t rows_windows(const ears_rules *r, int n_samples) {
 }
 
 static int stage_rows(const ears_rules *r, int stage) {
-    return stage == EARS_TOWER ? r->positions : r->positions / r->stack;
+    return stage == EARS_TOWER ? r->positions : stacked(r, r->positions);
 }
 
 static bool fit(const ears *h) {
@@ -115,7 +120,7 @@ typedef struct scratch {
 static int take_scratch(scratch *x, const ears *h, err *e) {
     const vision_stage *t = &h->stage[EARS_TOWER];
     x->in = malloc((size_t)t->max_rows * (size_t)t->width_in * sizeof *x->in);
-    x->rows = malloc((size_t)t->max_rows * (size_t)t->width_out * sizeof *x->rows);
+    x->rows = malloc((size_t)(t->max_rows + h->rules.stack) * (size_t)t->width_out * sizeof *x->rows);
     return x->in && x->rows ? 0 : err_set_nomem(e);
 }
 
@@ -241,11 +246,51 @@ static int encode_windows(ears *h, const sound *s, float *out, err *e) {
     return rc;
 }
 
+/* --- pieces of any length --- */
+
+static int64_t hops(int n_samples) {
+    int64_t n = ((int64_t)n_samples + MEL_HOP - 1) / MEL_HOP;
+    return n < 2 ? 2 : n;
+}
+
+static int64_t rows_hops(const ears_rules *r, int n_samples) {
+    int64_t frames = hops(n_samples), piece = STRIDE * (int64_t)r->positions;
+    return frames / piece * stacked(r, r->positions) + stacked(r, places_of((int)(frames % piece)));
+}
+
+static int hop_spectrum(mel *out, const ears_rules *r, const sound *s, int bins, err *e) {
+    (void)r;
+    return mel_make_whisper_bare(out, s, bins, (int)hops(s->n) * MEL_HOP, e);
+}
+
+static int encode_hops(ears *h, const sound *s, float *out, err *e) {
+    const ears_rules   *r = &h->rules;
+    const vision_stage *tower = &h->stage[EARS_TOWER];
+    int                 frames = STRIDE * r->positions;
+    scratch             x = { 0 };
+    mel                 m;
+    int                 rc = hop_spectrum(&m, r, s, r->mels, e);
+    if (rc == 0) rc = take_scratch(&x, h, e);
+    for (int at = 0; rc == 0 && at < m.frames; at += frames) {
+        int     now = m.frames - at < frames ? m.frames - at : frames, places = places_of(now);
+        int     n = stacked(r, places);
+        stretch part = { m.at + (size_t)at * (size_t)m.bins, now, places };
+        put_rows(h, &part, x.in);
+        memset(x.rows, 0, (size_t)(n * r->stack) * (size_t)tower->width_out * sizeof *x.rows);
+        rc = run(h, &x, places, NULL, n, out, e);
+        out += (size_t)n * (size_t)h->stage[EARS_PROJECTOR].width_out;
+    }
+    free_scratch(&x);
+    mel_free(&m);
+    return rc;
+}
+
 /* --- what files say --- */
 
 static int small(int64_t x) { return x < 1 || x > 1 << 20 ? -1 : (int)x; }
 
-static void read_common(ears_rules *r, const json_value *audio, const model_file *mmproj) {
+static void read_common(ears_rules *r, const json_value *config, const model_file *mmproj) {
+    const json_value   *audio = json_get(config, "audio_config");
     const model_tensor *t = mmproj ? model_file_tensor(mmproj, "a.position_embd.weight") : NULL;
     int64_t             positions = ears_number(audio, "max_position_embeddings", 1500);
     r->mels = small(mmproj ? ears_meta(mmproj, "clip.audio.num_mel_bins") : ears_number(audio, "num_mel_bins", 128));
@@ -255,23 +300,24 @@ static void read_common(ears_rules *r, const json_value *audio, const model_file
 }
 
 /* config.json says how many places become a row by the width that they have together. */
-static void read_stacked(ears_rules *r, const json_value *audio, const model_file *mmproj) {
-    int64_t width = ears_number(audio, "hidden_size", 1280);
-    read_common(r, audio, mmproj);
+static void read_stacked(ears_rules *r, const json_value *config, const model_file *mmproj) {
+    const json_value *audio = json_get(config, "audio_config");
+    int64_t           width = ears_number(audio, "hidden_size", 1280);
+    read_common(r, config, mmproj);
     r->stack = small(mmproj      ? ears_meta(mmproj, "clip.audio.projector.stack_factor")
                      : width > 0 ? ears_number(audio, "intermediate_size", 5120) / width
                                  : -1);
 }
 
-static void read_pooled(ears_rules *r, const json_value *audio, const model_file *mmproj) {
-    read_common(r, audio, mmproj);
+static void read_pooled(ears_rules *r, const json_value *config, const model_file *mmproj) {
+    read_common(r, config, mmproj);
     r->stack = 2;
 }
 
 /* Positions: of the windows that are computed together, which mmproj files do not name. A pair of rows lies in one window. */
-static void read_windows(ears_rules *r, const json_value *audio, const model_file *mmproj) {
-    int64_t places = ears_number(audio, "n_window", 100);
-    read_pooled(r, audio, mmproj);
+static void read_windows(ears_rules *r, const json_value *config, const model_file *mmproj) {
+    int64_t places = ears_number(json_get(config, "audio_config"), "n_window", 100);
+    read_pooled(r, config, mmproj);
     if (places < 2 || places % r->stack || places > r->positions) places = -1;
     r->positions = places > 0 && places <= 1 << 12 ? WINDOWS_AT_ONCE * (int)places : -1;
 }
@@ -289,6 +335,7 @@ const ears_family ears_voxtral = {
     .types = NAMES("voxtral"),
     .projectors = NAMES("voxtral"),
     .word = "[AUDIO]",
+    .transcribes = "{{ bos_token }}[INST][AUDIO][/INST]{% if language %}lang:{{ language }}{% endif %}[TRANSCRIBE]",
     .before = "[BEGIN_AUDIO]",
     .after = "",
     .arch = { [EARS_TOWER] = &models_whisper_tower, [EARS_PROJECTOR] = &models_projector_voxtral },
@@ -368,4 +415,23 @@ const ears_family ears_qwen_omni = {
     .rows = rows_windows,
     .encode = encode_windows,
     .spectrum = open_spectrum
+};
+
+/* Its directories lack the language model. Templates of those know nothing of sounds, nor has their vocabulary a word. */
+const ears_family ears_ultravox = {
+    .types = NAMES("ultravox"),
+    .projectors = NAMES("ultravox"),
+    .word = "<|audio|>",
+    .words = NAMES("<|reserved_special_token_0|>", "<unused0>", "<|fim_pad|>"),
+    .before = "",
+    .after = "",
+    .arch = { [EARS_TOWER] = &models_whisper_tower, [EARS_PROJECTOR] = &models_projector_ultravox },
+    FRONT,
+    .read = read_stacked,
+    .ragged = true,
+    .stage_rows = stage_rows,
+    .fit = fit,
+    .rows = rows_hops,
+    .encode = encode_hops,
+    .spectrum = hop_spectrum
 };

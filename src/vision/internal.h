@@ -29,10 +29,20 @@ typedef enum vision_kind {
     VISION_VIDEO_LLAMA,
     VISION_EXAONE,
     VISION_ERNIE,
+    VISION_INTERNVL,
+    VISION_INTERNVL_CHAT,
+    VISION_AYA,
+    VISION_COHERE2,
+    VISION_LLAVA_NEXT,
+    VISION_LLAVA_ONEVISION,
+    VISION_LIGHTON,
+    VISION_VIPLLAVA,
     VISION_KINDS
 } vision_kind;
 
 typedef struct vision_family vision_family; /* family.h */
+
+enum { VISION_MOST_GRIDS = 64, VISION_MOST_TILES = 64 };
 
 /* How a picture is prepared; part of the key of its rows. */
 typedef struct vision_rules {
@@ -45,20 +55,30 @@ typedef struct vision_rules {
     int           crop;        /* LLAVA */
     int           edge;        /* IDEFICS3: the longer side before it is cut; PIXTRAL: it is not longer */
     bool          split;       /* IDEFICS3: into tiles */
-    int           least, most; /* by area: pixels; GEMMA4: rows at most */
+    int           least, most; /* by area: pixels; GEMMA4: rows at most; INTERNVL and its kin: tiles */
     int           window;      /* QWEN2_5: squares on the side of a window */
     bool          whole;       /* the rows of a picture see each other */
+    int           most_kept;   /* LLAVA_ONEVISION: tiles whose rows a picture has at most; 0: any */
+    int           n_grids;     /* LLAVA_NEXT and its kin: the canvases, in tiles */
+    uint8_t       grid[VISION_MOST_GRIDS][2]; /* rows, columns */
 } vision_rules;
 
 /* What becomes of a picture of some size. */
 typedef struct vision_plan {
-    int width, height;             /* it is scaled to */
-    int first_width, first_height; /* IDEFICS3: and to this before; 0: it is not */
-    int tile_width, tile_height;
-    int rows, cols; /* of tiles; 0: one tile is all of it */
-    int n_tiles;    /* the whole, squeezed into a tile, is the last one */
-    int tile_rows;  /* rows of a tile */
-    int across;     /* rows of a tile that stand beside each other */
+    int  width, height;             /* it is scaled to */
+    int  first_width, first_height; /* IDEFICS3: and to this before; 0: it is not */
+    int  tile_width, tile_height;
+    int  canvas_width, canvas_height; /* it then lies in the middle of black; 0: it does not */
+    int  rows, cols;                  /* of tiles; 0: one tile is all of it */
+    int  n_tiles;                     /* the whole, squeezed into a tile, is the last one */
+    bool whole_first;                 /* no, the first one */
+    bool whole_anew;                  /* it is squeezed from the picture itself, not from what is cut */
+    int  tile_rows;                   /* rows of a tile */
+    int  across;                      /* rows of a tile that stand beside each other */
+    int  n_rows;                      /* in the prompt */
+    int  grid_left, grid_top;         /* of the tiles' rows as one grid: padding, left out at both ends */
+    int  grid_width, grid_height;     /* what is left of it */
+    int  kept_width, kept_height;     /* and what it is scaled to */
 } vision_plan;
 
 /* A model of its own: the tower, or the projector. */

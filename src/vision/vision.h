@@ -76,7 +76,7 @@ int vision_encode(vision *v, const pixels *picture, const vision_rows **out, err
 /* For tests and tools: the pictures that the tower gets. The caller frees the list and what is in it. */
 int  vision_cut(const vision *v, const pixels *picture, pixels **tiles, int *n, err *e);
 void vision_cut_free(pixels *tiles, int n);
-/* The rows of pictures that are cut already. */
-int vision_encode_cut(vision *v, const pixels *tiles, int n_tiles, float **rows, int *n, err *e);
+/* The rows of a picture that is cut already; of the picture itself, its size and how much detail it needs. */
+int vision_encode_cut(vision *v, const pixels *picture, const pixels *tiles, int n_tiles, float **rows, int *n, err *e);
 
 #endif

@@ -89,6 +89,20 @@ FAMILIES = {
 }
 
 
+# The 12B, without an encoder: so many samples are a row.
+UNIFIED = json.loads(json.dumps(FAMILIES["gemma4"][0]))
+UNIFIED.update(architectures=["Gemma4UnifiedForConditionalGeneration"], model_type="gemma4_unified",
+               audio_config={"model_type": "gemma4_unified_audio", "audio_embed_dim": 320, "rms_norm_eps": 1e-6},
+               vision_config={"model_type": "gemma4_unified_vision", "patch_size": 4, "pooling_kernel_size": 1, "mm_embed_dim": 32,
+                              "mm_posemb_size": 8, "output_proj_dims": 32, "rms_norm_eps": 1e-6})
+UNIFIED["text_config"].update(model_type="gemma4_unified_text", num_kv_shared_layers=0, use_double_wide_mlp=False, num_hidden_layers=2,
+                              layer_types=["sliding_attention", "full_attention"])
+for _k in ("hidden_size_per_layer_input", "vocab_size_per_layer_input", "enable_moe_block"):
+    del UNIFIED["text_config"][_k]
+FAMILIES["gemma4_unified"] = (UNIFIED, {"feature_extractor_type": "Gemma4UnifiedAudioFeatureExtractor", "processor_class": "Gemma4UnifiedProcessor",
+                                        "feature_size": 320, "sampling_rate": RATE, "audio_samples_per_token": 320, "padding_value": 0.0})
+
+
 # --- sounds ----------------------------------------------------------------------------------------------------------
 
 
@@ -144,14 +158,14 @@ def features(name, model, args):
 def take(name, extractor, model, sounds):
     """What the tower gets, the rows that come out, and how many of them each sound has."""
     if name in KIN:
-        args = KIN[name].args(sounds)
-        return args, KIN[name].rows(model, args).float(), KIN[name].counts(sounds)
+        args, rows, counts = KIN[name].take(model, sounds)
+        return args, rows.float(), counts
     args, one = spectra(name, extractor, sounds)
     return args, features(name, model, args).float(), [count_rows(name, int(f.shape[0])) for f in one]
 
 
 def count_rows(name, frames):
-    return frames // 8 if name == "voxtral" else (frames + 3) // 4
+    return frames if name == "gemma4_unified" else frames // 8 if name == "voxtral" else (frames + 3) // 4
 
 
 # --- models ----------------------------------------------------------------------------------------------------------
@@ -185,7 +199,7 @@ def tokens_of(name, rng, counts):
     """Text, a sound, text, ... with the placeholders where the rows go."""
     ids = [2] + [rng.randrange(3, 148) for _ in range(3)]
     for n in counts:
-        ids += [BEGIN] + [AUDIO] * n + ([END] if name == "gemma4" else [])
+        ids += [BEGIN] + [AUDIO] * n + ([END] if name.startswith("gemma4") else [])
         ids += [rng.randrange(3, 148) for _ in range(4)]
     return ids + [rng.randrange(3, 148) for _ in range(6)]
 
@@ -196,7 +210,13 @@ def run_case(name, model, extractor, names, folders, rng, files):
         args, rows, counts = take(name, extractor, model, sounds)
     assert sum(counts) == rows.shape[0], (counts, rows.shape)
     ids = tokens_of(name, rng, counts)
-    x = torch.tensor([ids])
+    if args is None:  # there is no language model
+        case = {"sounds": names, "counts": counts, "rows_at": len(files["rows.f32"]) // 4, "row_std": float(rows.std())}
+        files["rows.f32"] += rows.contiguous().numpy().astype("<f4").tobytes()
+        return case
+    texts = KIN[name].texts if name in KIN else VOCAB
+    x = torch.tensor([KIN[name].prompt(ids, counts) if name in KIN else ids])
+    ids = [AUDIO if a == AUDIO else b for a, b in zip(ids, x[0].tolist())]
     call = dict(args, input_ids=x, attention_mask=torch.ones_like(x), use_cache=False)
     if "mm_token_type_ids" in inspect.signature(type(model).forward).parameters:
         call["mm_token_type_ids"] = (x == AUDIO).long() * 3
@@ -204,9 +224,9 @@ def run_case(name, model, extractor, names, folders, rng, files):
         logits = model(**call).logits[0].float()
     assert torch.isfinite(logits).all() and torch.isfinite(rows).all()
     case = {"sounds": names, "counts": counts, "tokens": ids, "rows_at": len(files["rows.f32"]) // 4, "row_std": float(rows.std()),
-            "logits_at": len(files["logits.f32"]) // 4, "logit_std": float(logits.std())}
+            "logits_at": len(files["logits.f32"]) // 4, "logit_std": float(logits[:, :texts].std())}
     files["rows.f32"] += rows.contiguous().numpy().astype("<f4").tobytes()
-    files["logits.f32"] += logits[-LAST:].contiguous().numpy().astype("<f4").tobytes()
+    files["logits.f32"] += logits[-LAST:, :texts].contiguous().numpy().astype("<f4").tobytes()
     return case
 
 
@@ -259,8 +279,8 @@ def make(name, outdir, folders):
         model.model.audio_tower.config._attn_implementation = "sdpa"
     files = {k: bytearray() for k in ("mel.f32", "rows.f32", "logits.f32")}
     rng = random.Random(name)
-    doc = {"family": name, "vocab": VOCAB, "audio_token": AUDIO, "last": LAST, "versions": generate.versions(), "spectra": [], "cases": []}
-    for bins, names in ((BINS, "ae"),) if kin else ((BINS, "abcde"), (128, "ae")):
+    doc = {"family": name, "vocab": kin.texts if kin else VOCAB, "audio_token": AUDIO, "last": LAST, "versions": generate.versions(), "spectra": [], "cases": []}
+    for bins, names in () if name == "gemma4_unified" else ((BINS, "ae"),) if kin else ((BINS, "abcde"), (128, "ae")):
         for n in names:
             x = read_sound(folders, n)
             f = kin.spectrum(x, bins) if kin else spectra(name, extractor_of(pre, bins), [x])[1][0]
@@ -268,17 +288,19 @@ def make(name, outdir, folders):
             files["mel.f32"] += f.float().contiguous().numpy().astype("<f4").tobytes()
     for names in CASES:
         try:
-            doc["cases"].append(run_case(name, model, None if kin else extractor_of(pre, BINS), names, folders, rng, files))
+            doc["cases"].append(run_case(name, model, None if kin else extractor_of(pre, pre["feature_size"]), names, folders, rng, files))
         except Exception:
             print("   case", names)
             traceback.print_exc()
     for k, v in files.items():
+        if not v:
+            continue
         with open(os.path.join(outdir, k), "wb") as f:
             f.write(v)
     with open(os.path.join(outdir, "golden.json"), "w") as f:
         json.dump(doc, f)
         f.write("\n")
-    print("  ", name, [(c["sounds"], c["counts"], c["row_std"], c["logit_std"]) for c in doc["cases"]], doc["spectra"])
+    print("  ", name, [(c["sounds"], c["counts"], c["row_std"], c.get("logit_std")) for c in doc["cases"]], doc["spectra"])
 
 
 def main():

@@ -384,6 +384,112 @@ def load_again(spec, cls, config, outdir):
     return model
 
 
+IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
+QWEN2 = {k: v for k, v in TEXT.items() if k != "head_dim"}
+INTERN = {"model_type": "internvl_vision", "architectures": ["InternVLVisionModel"], "attention_bias": True,
+          "attention_dropout": 0.0, "hidden_act": "gelu", "hidden_dropout_prob": 0.0, "hidden_size": 32,
+          "image_size": [32, 32], "initializer_factor": 0.1, "initializer_range": 1e-10, "intermediate_size": 64,
+          "layer_norm_eps": 1e-6, "layer_scale_init_value": 0.1, "norm_type": "layer_norm", "num_attention_heads": 2,
+          "num_channels": 3, "num_hidden_layers": 2, "patch_size": [8, 8], "projection_dropout": 0.0,
+          "use_absolute_position_embeddings": True, "use_mask_token": False, "use_mean_pooling": True,
+          "use_qk_norm": False}
+GOT = dict(USUAL, **IMAGENET, image_processor_type="GotOcr2ImageProcessorFast", crop_to_patches=False, min_patches=1,
+           max_patches=6, size={"height": 32, "width": 32}, do_convert_rgb=True, resample=3)
+
+INTERN_WORDS = ("InternVLProcessor", {"image_seq_length": 4, "start_image_token": "<img>", "end_image_token": "</img>",
+                                      "image_token": "<IMG_CONTEXT>"})
+
+family("internvl", {
+    "architectures": ["InternVLForConditionalGeneration"], "model_type": "internvl", "image_token_id": IMAGE,
+    "downsample_ratio": 0.5, "image_seq_length": 4, "projector_hidden_act": "gelu", "vision_feature_layer": -1,
+    "vision_feature_select_strategy": "default", "tie_word_embeddings": False,
+    "text_config": dict(QWEN2, model_type="qwen2", rms_norm_eps=1e-6, hidden_act="silu", rope_theta=1000000.0),
+    "vision_config": INTERN,
+}, GOT, "GotOcr2ImageProcessor", per_tile=4, tiles=True, call={"crop_to_patches": True}, words=INTERN_WORDS)
+
+family("internvl_6b", {  # as the large towers: RMS norms, norms of queries and keys
+    **FAMILIES["internvl"]["config"],
+    "text_config": dict(TEXT, model_type="qwen3", rms_norm_eps=1e-6, hidden_act="silu", rope_theta=1000000.0),
+    "vision_config": dict(INTERN, attention_bias=False, norm_type="rms_norm", use_qk_norm=True),
+}, GOT, "GotOcr2ImageProcessor", per_tile=4, tiles=True, call={"crop_to_patches": True}, words=INTERN_WORDS)
+
+
+COHERE2 = dict(TEXT, model_type="cohere2", layer_norm_eps=1e-5, logit_scale=0.25, rope_theta=50000.0, sliding_window=12,
+               hidden_act="silu", layer_types=["sliding_attention", "full_attention"], tie_word_embeddings=True)
+COHERE2.pop("head_dim")
+TILED_SIGLIP = dict(SIGLIP, image_size=32, patch_size=8)
+
+family("aya_vision", {
+    "architectures": ["AyaVisionForConditionalGeneration"], "model_type": "aya_vision", "image_token_index": IMAGE,
+    "downsample_factor": 2, "alignment_intermediate_size": 56, "adapter_layer_norm_eps": 1e-6,
+    "vision_feature_layer": -1, "vision_feature_select_strategy": "full", "text_config": COHERE2,
+    "vision_config": TILED_SIGLIP,
+}, dict(GOT, **HALF), "GotOcr2ImageProcessor", per_tile=4, tiles=True, call={"crop_to_patches": True},
+    words=("AyaVisionProcessor", {"patch_size": 16, "img_size": 32, "start_of_img_token": "<|START_OF_IMG|>",
+                                  "end_of_img_token": "<|END_OF_IMG|>", "img_patch_token": "<|IMG_PATCH|>",
+                                  "tile_token": "TILE", "tile_global_token": "TILE_GLOBAL"}))
+
+family("cohere2_vision", {
+    "architectures": ["Cohere2VisionForConditionalGeneration"], "model_type": "cohere2_vision",
+    "image_token_id": IMAGE, "downsample_factor": 2, "alignment_intermediate_size": 56, "text_config": COHERE2,
+    "vision_config": TILED_SIGLIP,
+}, dict(GOT, **HALF, image_processor_type="Cohere2VisionImageProcessorFast", crop_to_patches=True),
+    "GotOcr2ImageProcessor", per_tile=4, tiles=True, canvas="cohere2_vision",
+    words=("Cohere2VisionProcessor", {"patch_size": 2, "boi_token": "<|START_OF_IMG|>", "image_token": "<|IMG_PATCH|>",
+                                      "eoi_token": "<|END_OF_IMG|>", "img_line_break_token": "<|IMG_LINE_BREAK|>"}))
+
+
+NEXT = {"architectures": ["LlavaNextForConditionalGeneration"], "model_type": "llava_next", "image_token_index": IMAGE,
+        "projector_hidden_act": "gelu", "vision_feature_layer": -2, "vision_feature_select_strategy": "default",
+        "image_grid_pinpoints": [[28, 56], [56, 28], [56, 56], [84, 28], [28, 84]], "tie_word_embeddings": False,
+        "text_config": dict(TEXT, model_type="llama", rms_norm_eps=1e-5),
+        "vision_config": dict(FAMILIES["llava"]["config"]["vision_config"], image_size=28, patch_size=7)}
+NEXT_PRE = dict(USUAL, **CLIP_NORM, image_processor_type="LlavaNextImageProcessor", do_center_crop=True, do_pad=True,
+                size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28}, do_convert_rgb=True, resample=3,
+                image_grid_pinpoints=NEXT["image_grid_pinpoints"])
+NEXT_WORDS = ("LlavaNextProcessor", {"patch_size": 7, "num_additional_image_tokens": 1, "image_token": "<image>",
+                                     "vision_feature_select_strategy": "default"})
+family("llava_next", NEXT, NEXT_PRE, "LlavaNextImageProcessor", tiles=True, words=NEXT_WORDS)
+
+GRANITE = {k: v for k, v in TEXT.items() if k != "head_dim"}
+family("granite_vision", {  # LLaVA-NeXT over several layers of SigLIP
+    **NEXT, "vision_feature_layer": [-3, -2, -1], "vision_feature_select_strategy": "full",
+    "text_config": dict(GRANITE, model_type="granite", rms_norm_eps=1e-5, attention_multiplier=0.25,
+                        embedding_multiplier=12.0, logits_scaling=8.0, residual_multiplier=0.22, rope_theta=300000),
+    "vision_config": dict(SIGLIP, num_hidden_layers=3, image_size=28, patch_size=7),
+}, dict(NEXT_PRE, **HALF), "LlavaNextImageProcessor", tiles=True,
+    words=(NEXT_WORDS[0], dict(NEXT_WORDS[1], num_additional_image_tokens=0, vision_feature_select_strategy="full")))
+
+PINPOINTS = [[28 * h, 28 * w] for h in range(1, 4) for w in range(1, 4)]
+family("llava_onevision", {
+    "architectures": ["LlavaOnevisionForConditionalGeneration"], "model_type": "llava_onevision",
+    "image_token_index": IMAGE, "video_token_index": 153, "projector_hidden_act": "gelu", "vision_feature_layer": -1,
+    "vision_feature_select_strategy": "full", "image_grid_pinpoints": PINPOINTS, "tie_word_embeddings": False,
+    "vision_aspect_ratio": "anyres_max_2",
+    "text_config": dict(QWEN2, model_type="qwen2", rms_norm_eps=1e-6, hidden_act="silu", rope_theta=1000000.0),
+    "vision_config": dict(SIGLIP, image_size=28, patch_size=7),
+}, dict(USUAL, **HALF, image_processor_type="LlavaOnevisionImageProcessor", do_pad=True, do_convert_rgb=True, resample=3,
+        size={"height": 28, "width": 28}, image_grid_pinpoints=PINPOINTS), "LlavaOnevisionImageProcessor", tiles=True,
+    words=("LlavaOnevisionProcessor", {"num_image_tokens": 16, "image_token": "<image>",
+                                       "vision_feature_select_strategy": "full", "vision_aspect_ratio": "anyres_max_2"}))
+
+family("vipllava", {
+    **FAMILIES["llava"]["config"], "architectures": ["VipLlavaForConditionalGeneration"], "model_type": "vipllava",
+    "vision_feature_layers": [-2, -3, 1, 3], "projector_layernorm_eps": 1e-5,
+}, FAMILIES["llava"]["processor"], "CLIPImageProcessor", per_image=16)
+for _k in ("vision_feature_layer", "vision_feature_select_strategy"):
+    FAMILIES["vipllava"]["config"].pop(_k)
+
+family("lighton_ocr", {  # its processor asks for whole squares of patches
+    "architectures": ["LightOnOcrForConditionalGeneration"], "model_type": "lighton_ocr", "image_token_id": IMAGE,
+    "spatial_merge_size": 2, "tie_word_embeddings": True,
+    "text_config": dict(TEXT, model_type="qwen3", rms_norm_eps=1e-6, hidden_act="silu", rope_theta=1000000.0,
+                        tie_word_embeddings=True),
+    "vision_config": PIXTRAL,
+}, dict(FAMILIES["mistral3"]["processor"], patch_size=14), "PixtralImageProcessor", cell=28, call={"patch_size": 28},
+    words=("LightOnOcrProcessor", {"effective_patch_size": 28, "image_token": "<|image_pad|>"}))
+
+
 def fill(name, model):
     seen = set()
     with torch.no_grad():
@@ -397,7 +503,7 @@ def fill(name, model):
                 t.fill_(1.7)
             elif key.endswith("std_scale"):
                 t.copy_(1 + 0.2 * generate.noise(name, key, tuple(t.shape)))
-            elif key.endswith(("std_bias", "class_embedding")):
+            elif key.endswith(("std_bias", "class_embedding", "image_newline")):
                 t.copy_(0.3 * generate.noise(name, key, tuple(t.shape)))
             elif "position_embedding" in key or "pos_embed" in key:
                 t.copy_(0.4 * generate.noise(name, key, tuple(t.shape)))
@@ -410,9 +516,26 @@ def fill(name, model):
                 t.copy_(generate.randomize(name, key, t, [], False))
 
 
+def grids_of(module):
+    """Command A's processor is GOT's with another choice of a grid. It has no form for Pillow, so GOT's gets that choice."""
+    import ast
+    import importlib.util
+    import transformers.models.got_ocr2.image_processing_pil_got_ocr2 as got
+
+    path = importlib.util.find_spec(f"transformers.models.{module}").submodule_search_locations[0]
+    with open(os.path.join(path, f"image_processing_{module}.py")) as f:
+        tree = ast.parse(f.read())
+    tree.body = [n for n in tree.body if isinstance(n, ast.FunctionDef)]
+    scope = {"np": np, "lru_cache": __import__("functools").lru_cache}
+    exec(compile(tree, path, "exec"), scope)
+    got.get_optimal_tiled_canvas = scope["get_optimal_tiled_canvas"]
+
+
 def processor_of(spec, path, pil):
     import transformers
 
+    if "canvas" in spec:
+        grids_of(spec["canvas"])
     cls = getattr(transformers, spec["cls"] + ("Pil" if pil else ""))
     return cls.from_pretrained(path)
 
@@ -453,10 +576,12 @@ def images_of(name, spec, out):
             n = int((pos[:, 0] >= 0).sum())
             w, h = int(pos[:n, 0].max()) + 1, int(pos[:n, 1].max()) + 1
             chw.append([rows[:n].view(h, w, s, s, 3).permute(4, 0, 2, 1, 3).reshape(3, h * s, w * s)])
+    elif "tiles" in spec:  # one picture at a time
+        chw.append(list(px[0] if px.dim() == 5 else px))
     elif name == "idefics3":
         tiles = [t for t in px[0]]
         chw.append(tiles)  # one picture at a time
-    elif name in ("mistral3", "pixtral"):
+    elif "cell" in spec:
         for i, (h, w) in enumerate(out["image_sizes"].tolist()):
             chw.append([px[i][:, :h, :w]])
     else:
@@ -475,7 +600,7 @@ def images_of(name, spec, out):
 
 def run_processor(name, spec, proc, pictures):
     if name != "idefics3":
-        return proc(images=pictures, return_tensors="pt")
+        return proc(images=pictures, return_tensors="pt", **spec.get("call", {}))
     return proc(images=[pictures], return_tensors="pt")
 
 
@@ -497,6 +622,18 @@ def tokens_of(name, spec, rng, rows_per_picture, grids):
         ids += [rng.randrange(3, 148) for _ in range(4)]
     ids += [rng.randrange(3, 148) for _ in range(6)]
     return ids
+
+
+def words_of(spec, processor, pictures, out):
+    """What the reference's processor writes for each picture; its tokenizer is not needed for that."""
+    import transformers
+
+    cls, fields = spec["words"]
+    p = object.__new__(getattr(transformers, cls))
+    for key, value in fields.items():
+        setattr(p, key, value)
+    p.image_processor = processor
+    return [p.replace_image_token(out, i) for i in range(len(pictures))]
 
 
 def features(model, out):
@@ -537,11 +674,14 @@ def run_case(name, spec, model, procs, names, rng, files):
     with torch.no_grad():
         parts, deep = features(model, model_args)
     rows = torch.cat(parts).float()
+    rows *= spec["config"].get("text_config", {}).get("embedding_multiplier", 1)  # as the language model does to all
     counts = [int(p.shape[0]) for p in parts]
     grids = [None] * len(names)
-    if name == "idefics3":  # one part per tile
+    if name == "idefics3" or "per_tile" in spec:  # one part per tile
         counts = [spec["per_tile"] * len(t) for t in singles]
-    if name in ("mistral3", "pixtral"):
+    if "words" in spec:
+        case["words"] = words_of(spec, procs[1], pictures, out)
+    if "cell" in spec:
         grids = [(h // spec["cell"], w // spec["cell"]) for h, w in out["image_sizes"].tolist()]
         counts = [h * w for h, w in grids]
     assert sum(counts) == rows.shape[0], (counts, rows.shape)
@@ -572,6 +712,9 @@ def run_case(name, spec, model, procs, names, rng, files):
                 case["axes"] = pos[:, 0].tolist()
             except Exception as e:
                 print("   axes:", repr(e)[:200])
+    # Transformers 5 lost the scale of the language model's own class in the class around it; before, it was applied.
+    text = spec["config"].get("text_config", {})
+    logits = logits * text.get("logit_scale", 1) / text.get("logits_scaling", 1)
     assert torch.isfinite(logits).all() and torch.isfinite(rows).all()
     case["logits_at"] = len(files["logits.f32"]) // 4
     case["logit_std"] = float(logits.std())

@@ -4,7 +4,9 @@
  * names that published converters use gives the same rows; long sounds are their pieces, short ones have a row; rows with
  * parts; what is not known is refused.
  */
+#include "base/arena.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "convert/gguf_writer.h"
 #include "media/sound.h"
 #include "tensor/half.h"
@@ -59,6 +61,7 @@ static void read_sound(sound *s, const char *name) {
     size_t n;
     err    e = { 0 };
     snprintf(file, sizeof file, DIR "/sounds/%s.wav", name);
+    if (!file_exists(file)) snprintf(file, sizeof file, DIR "/../sound/sounds/%s.wav", name);
     assert_int_equal(file_read(&data, &n, file, 1 << 20, &e), 0);
     assert_int_equal(media_sound_decode(s, data, n, MEDIA_SOUND_SECONDS, &e), 0);
     free(data);
@@ -117,7 +120,9 @@ static const name_row whole[] = { { "audio_tower.conv1.", "a.conv1d.1." },
                                   { "audio_tower.proj.", "mm.a.fc." },
                                   { "multi_modal_projector.linear_1.", "mm.a.mlp.1." },
                                   { "multi_modal_projector.linear_2.", "mm.a.mlp.2." },
-                                  { "multi_modal_projector.linear.", "mm.a.fc." } };
+                                  { "multi_modal_projector.linear.", "mm.a.fc." },
+                                  { "multi_modal_projector.ln_pre.", "mm.a.norm_pre." },
+                                  { "multi_modal_projector.ln_mid.", "mm.a.norm_mid." } };
 static const name_row leaves[] = { { "self_attn_layer_norm.", "ln1." },
                                    { "final_layer_norm.", "ln2." },
                                    { "self_attn.q_proj.", "attn_q." },
@@ -205,6 +210,8 @@ static void write_mmproj(const family_row *f, const model_file *m, const char *p
         if (gguf_name(t->name, name, sizeof name)) add_tensor(w, t, name, &kept[i]);
     }
     if (f->sines) add_sines(w, &kept[n]);
+    if (strcmp(f->name, "ultravox") == 0)
+        assert_int_equal(gguf_writer_set_int(w, "clip.audio.projector.stack_factor", META_U32, 8, &e), 0);
     assert_int_equal(gguf_writer_write(w, path, &e), 0);
     gguf_writer_free(w);
     for (size_t i = 0; i <= n; i++) free(kept[i]);
@@ -291,6 +298,125 @@ static void test_mmproj(void **state) {
     test_temp_dir_remove(dir);
 }
 
+/* Gemma 4 12B has no encoder: its mmproj file says that there are no layers, and has one matrix for sounds. */
+static void write_bare(const model_file *m, const char *path, bool whole_file, int64_t width) {
+    static const char *const none[] = { "block_count", "attention.head_count", "feed_forward_length" };
+    const model_tensor      *t = model_file_tensor(m, "model.embed_audio.embedding_projection.weight");
+    gguf_writer             *w;
+    char                     key[96];
+    err                      e = { 0 };
+    assert_non_null(t);
+    assert_int_equal(gguf_writer_open(&w, 0, &e), 0);
+    assert_int_equal(gguf_writer_set_string(w, "general.architecture", "clip", NULL), 0);
+    assert_int_equal(gguf_writer_set_string(w, "clip.audio.projector_type", "gemma4ua", NULL), 0);
+    assert_int_equal(gguf_writer_set_real(w, "clip.audio.attention.layer_norm_epsilon", META_F32, 1e-5, NULL), 0);
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        snprintf(key, sizeof key, "clip.audio.%s", none[i]);
+        assert_int_equal(gguf_writer_set_int(w, key, META_U32, 0, NULL), 0);
+    }
+    assert_int_equal(gguf_writer_set_int(w, "clip.audio.embedding_length", META_U32, t->dims[0], NULL), 0);
+    assert_int_equal(gguf_writer_set_int(w, "clip.audio.projection_dim", META_U32, width, NULL), 0);
+    if (whole_file)
+        assert_int_equal(gguf_writer_add(w, "mm.a.input_projection.weight", t->type, 2, t->dims, t->data, t->bytes, &e),
+                         0);
+    assert_int_equal(gguf_writer_write(w, path, &e), 0);
+    gguf_writer_free(w);
+}
+
+static void test_bare(void **state) {
+    static const family_row row = { .name = "gemma4_unified" };
+    vision_options          o = cpu_options();
+    char                   *dir = test_temp_dir(), path[512];
+    model_file             *m, *mmproj;
+    ears                   *one, *two;
+    err                     e = { 0 };
+    (void)state;
+    snprintf(path, sizeof path, "%s/ears.gguf", dir);
+    assert_int_equal(model_file_open(&m, DIR "/gemma4_unified", &e), 0);
+    write_bare(m, path, true, WIDTH);
+    assert_int_equal(model_file_open(&mmproj, path, &e), 0);
+    assert_int_equal(ears_open(&one, m, NULL, WIDTH, &o, &e), 0);
+    if (ears_open(&two, m, mmproj, WIDTH, &o, &e) < 0) fail_msg("%s", e.msg);
+    same_rows(&row, one, two, "e");
+    same_rows(&row, one, two, "d");
+    ears_free(one);
+    ears_free(two);
+    model_file_free(mmproj);
+    for (int i = 0; i < 2; i++) { /* without the matrix; for another language model */
+        write_bare(m, path, i == 1, i ? WIDTH / 2 : WIDTH);
+        assert_int_equal(model_file_open(&mmproj, path, &e), 0);
+        assert_true(ears_open(&two, m, mmproj, WIDTH, &o, &e) < 0);
+        assert_non_null(strstr(e.msg, "mm.a.input_projection"));
+        model_file_free(mmproj);
+    }
+    model_file_free(m);
+    test_temp_dir_remove(dir);
+}
+
+/* Whose directories lack a language model: its reference is compared here. */
+static void test_ultravox(void **state) {
+    static const family_row ultravox = {
+        "ultravox", "ultravox", "clip.audio.projector_type", { { NULL } }, false, false
+    };
+    vision_options    o = cpu_options();
+    char             *dir = test_temp_dir(), *path = path_join(dir, "ears.gguf"), *text, *want;
+    size_t            n;
+    const json_value *doc;
+    model_file       *m, *mmproj;
+    ears             *h;
+    arena             mem;
+    err               e = { 0 };
+    double            most = 0;
+    (void)state;
+    assert_int_equal(model_file_open(&m, DIR "/ultravox", &e), 0);
+    write_mmproj(&ultravox, m, path, NULL, 0);
+    assert_int_equal(model_file_open(&mmproj, path, &e), 0);
+    int rc = ears_open(&h, m, mmproj, WIDTH, &o, &e);
+    if (rc < 0) print_message("%s\n", e.msg);
+    assert_int_equal(rc, 0);
+    assert_int_equal(file_read(&want, &n, DIR "/ultravox/rows.f32", 1 << 20, &e), 0);
+    assert_int_equal(file_read(&text, &n, DIR "/ultravox/golden.json", 1 << 20, &e), 0);
+    arena_init(&mem, 0);
+    assert_int_equal(json_parse(&doc, text, n, &mem, &e), 0);
+    const json_value *cases = json_get(doc, "cases");
+    assert_int_equal(json_count(cases), 5);
+    for (size_t i = 0; i < json_count(cases); i++) {
+        const json_value *c = json_at(cases, i), *sounds = json_get(c, "sounds");
+        int64_t           at = 0, count = 0;
+        double            std = 0;
+        assert_true(json_int(json_get(c, "rows_at"), &at) && json_number(json_get(c, "row_std"), &std));
+        const float *expected = (const float *)(const void *)want + at;
+        for (size_t k = 0; k < json_count(sounds); k++) {
+            const vision_rows *rows;
+            sound              s;
+            read_sound(&s, json_cstr(json_at(sounds, k)));
+            assert_int_equal(ears_encode(h, &s, &rows, &e), 0);
+            assert_true(json_int(json_at(json_get(c, "counts"), k), &count));
+            assert_int_equal(rows->n, count);
+            for (int j = 0; j < rows->n * rows->width; j++)
+                most = fmax(most, fabs((double)rows->data[j] - (double)*expected++) / std);
+            sound_deinit(&s);
+        }
+    }
+    print_message("ultravox: rows differ by %.1e of their deviation at most\n", most);
+    assert_true(most <= 1e-4);
+    /* Its words, of which a vocabulary has one. */
+    assert_string_equal(ears_row_word(h), "<|audio|>");
+    int words = 1;
+    while (ears_other_word(h)) words++;
+    assert_int_equal(words, 4);
+    assert_string_equal(ears_placeholder(h), ears_row_word(h));
+    ears_free(h);
+    model_file_free(mmproj);
+    expect_refused(&ultravox, m, path);
+    model_file_free(m);
+    arena_deinit(&mem);
+    free(text);
+    free(want);
+    free(path);
+    test_temp_dir_remove(dir);
+}
+
 /* --- lengths --- */
 
 typedef struct opened {
@@ -350,7 +476,8 @@ static void test_lengths(void **state) {
         int         piece; /* samples; 0: there are no pieces */
         int         per;   /* samples of a row */
     } all[] = { { "qwen2_audio", 6400, 640 }, { "audioflamingo3", 6400, 640 }, { "glmasr", 6400, 1280 },
-                { "qwen2_5_omni", 0, 640 },   { "qwen3_asr", 0, 16000 / 13 },  { "qwen3_omni_moe", 0, 16000 / 13 } };
+                { "qwen2_5_omni", 0, 640 },   { "qwen3_asr", 0, 16000 / 13 },  { "qwen3_omni_moe", 0, 16000 / 13 },
+                { "gemma3n", 20480, 2560 } };
     (void)state;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         static const int lengths[] = { 1, 159, 320, 321, 640, 1000, 6399, 6400, 6401, 12800, 16000, 16159, 50000 };
@@ -360,7 +487,7 @@ static void test_lengths(void **state) {
             sound s;
             make_sound(&s, lengths[k]);
             const vision_rows *rows = encode(&x, &s);
-            assert_true(rows->n >= 1 && abs(rows->n - lengths[k] / all[i].per) <= 7);
+            assert_true(rows->n >= 1 && abs(rows->n - lengths[k] / all[i].per) <= 9);
             for (int j = 0; j < rows->n * rows->width; j++) assert_true(isfinite(rows->data[j]));
             expect_words(&x, lengths[k], rows->n);
             sound_deinit(&s);
@@ -430,17 +557,26 @@ static void test_parts(void **state) {
 static void test_refused(void **state) {
     static const struct {
         const char *name, *edit[2][2], *word;
-    } bad[] = { { "qwen2_audio", { { "\"gelu\"", "\"quick_brown\"" } }, "quick_brown" },
-                { "qwen2_audio", { { "\"scale_embedding\": false", "\"scale_embedding\": true" } }, "scale_embedding" },
-                { "qwen2_audio", { { "\"num_mel_bins\": 16", "\"num_mel_bins\": 500" } }, "500" },
-                { "qwen2_audio", { { "\"max_source_positions\": 20", "\"max_source_positions\": 21" } }, "21" },
-                { "qwen2_5_omni", { { "\"n_window\": 6", "\"n_window\": 7" } }, "fit" },
-                { "qwen2_5_omni", { { "\"n_window\": 6", "\"n_window\": 40" } }, "fit" },
-                { "glmasr", { { "\"intermediate_size\": 128", "\"intermediate_size\": 96" } }, "fit" },
-                { "qwen3_asr", { { "\"n_window\": 50", "\"n_window\": 0" } }, "fit" },
-                { "qwen3_asr", { { "\"n_window_infer\": 200", "\"n_window_infer\": 150" } }, "fit" },
-                { "qwen3_asr", { { "\"num_mel_bins\": 16", "\"num_mel_bins\": 24" } }, "fit" },
-                { "qwen3_omni_moe", { { "\"gelu\"", "\"relu\"" } }, "relu" } };
+    } bad[] = {
+        { "qwen2_audio", { { "\"gelu\"", "\"quick_brown\"" } }, "quick_brown" },
+        { "qwen2_audio", { { "\"scale_embedding\": false", "\"scale_embedding\": true" } }, "scale_embedding" },
+        { "qwen2_audio", { { "\"num_mel_bins\": 16", "\"num_mel_bins\": 500" } }, "500" },
+        { "qwen2_audio", { { "\"max_source_positions\": 20", "\"max_source_positions\": 21" } }, "21" },
+        { "qwen2_5_omni", { { "\"n_window\": 6", "\"n_window\": 7" } }, "fit" },
+        { "qwen2_5_omni", { { "\"n_window\": 6", "\"n_window\": 40" } }, "fit" },
+        { "glmasr", { { "\"intermediate_size\": 128", "\"intermediate_size\": 96" } }, "fit" },
+        { "qwen3_asr", { { "\"n_window\": 50", "\"n_window\": 0" } }, "fit" },
+        { "qwen3_asr", { { "\"n_window_infer\": 200", "\"n_window_infer\": 150" } }, "fit" },
+        { "qwen3_asr", { { "\"num_mel_bins\": 16", "\"num_mel_bins\": 24" } }, "fit" },
+        { "qwen3_omni_moe", { { "\"gelu\"", "\"relu\"" } }, "relu" },
+        { "gemma3n",
+          { { "\"conf_attention_context_right\": 0", "\"conf_attention_context_right\": 1" } },
+          "context_right" },
+        { "gemma3n", { { "\"eoa_token_id\": 148", "\"eoa_token_id\": 160" } }, "fit" },
+        { "gemma3n", { { "\"eoa_token_id\": 148", "\"eoa_token_id\": 147" } }, "fit" },
+        { "gemma3n", { { "\"sscp_conv_group_norm_eps\": 0.001", "\"sscp_conv_group_norm_eps\": 0.01" } }, "fit" },
+        { "gemma3n", { { "\"gradient_clipping\": 1", "\"gradient_clipping\": 2" } }, "gradient_clipping" }
+    };
     char *dir = test_temp_dir();
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -459,8 +595,9 @@ static void test_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_mmproj), cmocka_unit_test(test_lengths),
-                                        cmocka_unit_test(test_pieces), cmocka_unit_test(test_parts),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_mmproj),   cmocka_unit_test(test_bare),
+                                        cmocka_unit_test(test_ultravox), cmocka_unit_test(test_lengths),
+                                        cmocka_unit_test(test_pieces),   cmocka_unit_test(test_parts),
                                         cmocka_unit_test(test_refused) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,6 +29,22 @@ static const name_row names[] = {
     { "embeddings.patch_embedding.bias", "v.patch_embd.bias" },
     { "embeddings.position_embedding.weight", "v.position_embd.weight" },
     { "embeddings.class_embedding", "v.class_embd" },
+    { "embeddings.cls_token", "v.class_embd" },
+    { "embeddings.position_embeddings", "v.position_embd.weight" },
+    { "embeddings.patch_embeddings.projection.weight", "v.patch_embd.weight" },
+    { "embeddings.patch_embeddings.projection.bias", "v.patch_embd.bias" },
+    { "image_newline", "model.image_newline" },
+    { "vision_projection.norm.weight", "mm.input_norm.weight" },
+    { "vision_projection.patch_merger.merging_layer.weight", "mm.patch_merger.weight" },
+    { "#layernorm_before", "ln1" },
+    { "#layernorm_after", "ln2" },
+    { "#attention.q_norm", "attn_q_norm" },
+    { "#attention.k_norm", "attn_k_norm" },
+    { "#attention.projection_layer", "attn_out" },
+    { "#lambda_1", "ls1.weight" },
+    { "#lambda_2", "ls2.weight" },
+    { "multi_modal_projector.layer_norm.weight", "mm.model.mlp.0.weight" },
+    { "multi_modal_projector.layer_norm.bias", "mm.model.mlp.0.bias" },
     { "pre_layrnorm.weight", "v.pre_ln.weight" },
     { "pre_layrnorm.bias", "v.pre_ln.bias" },
     { "post_layernorm.weight", "v.post_ln.weight" },
@@ -148,6 +164,11 @@ static const family_row families[] = {
     { "exaone4_5", "exaone4_5", NULL, false },
     { "qwen2_5_omni", "qwen2.5o", NULL, false },
     { "qwen3_omni_moe", "qwen3vl_merger", NULL, false },
+    { "internvl", "internvl", "mm.model.mlp.1", false },
+    { "internvl_6b", "internvl", "mm.model.mlp.1", false },
+    { "llava_next", "mlp", "mm.0", false },
+    { "granite_vision", "mlp", "mm.0", false },
+    { "lighton_ocr", "lightonocr", "mm.1", true },
 };
 
 static bool ends(const char *name, const char *end) { return view_ends(view_of(name), end); }
@@ -157,6 +178,7 @@ static bool gguf_name(const family_row *f, const char *hf, int run, char *out, s
     if (strncmp(hf, "thinker.", 8) == 0) hf += 8;
     const char *layer = strstr(hf, "layers.");
     if (!layer) layer = strstr(hf, "blocks.");
+    if (!layer) layer = strstr(hf, ".layer.");
     const char *dot = layer ? strchr(layer + 7, '.') : NULL, *deep = strstr(hf, "merger_list.");
     if (!strstr(hf, "visual.") && (strncmp(hf, "model.layers.", 13) == 0 || strstr(hf, "embed_tokens"))) return false;
     if (deep) { /* by the layer: 0 and 2 */
@@ -177,7 +199,8 @@ static bool gguf_name(const family_row *f, const char *hf, int run, char *out, s
             snprintf(out, bytes, "%s", names[i].gguf);
             return true;
         }
-        if (names[i].hf[0] == '#' && dot && strncmp(dot + 1, names[i].hf + 1, n) == 0 && dot[1 + n] == '.') {
+        if (names[i].hf[0] == '#' && dot && strncmp(dot + 1, names[i].hf + 1, n) == 0 &&
+            (dot[1 + n] == '.' || dot[1 + n] == '\0')) {
             if (atoi(layer + 7) >= run) return false; /* converters leave out what is not used */
             const char *rest = strncmp(dot + 1 + n, ".linear.", 8) == 0 ? dot + 8 + n : dot + 1 + n;
             snprintf(out, bytes, "v.blk.%d.%s%s", atoi(layer + 7), names[i].gguf, rest);
@@ -186,10 +209,12 @@ static bool gguf_name(const family_row *f, const char *hf, int run, char *out, s
     }
     for (int i = 1; i <= 2; i++) {
         char module[64];
-        snprintf(module, sizeof module, "multi_modal_projector.linear_%d", i);
+        snprintf(module, sizeof module, "%s.linear_%d",
+                 strstr(hf, "vision_projection.") ? "vision_projection" : "multi_modal_projector", i);
         const char *at = strstr(hf, module);
         if (!at) continue;
-        snprintf(out, bytes, "%s%s", i == 1 ? f->first : "mm.2", at + strlen(module));
+        const char *second = strncmp(f->name, "internvl", 8) == 0 ? "mm.model.mlp.3" : "mm.2";
+        snprintf(out, bytes, "%s%s", i == 1 ? f->first : second, at + strlen(module));
         return true;
     }
     return false;
@@ -199,6 +224,12 @@ static int number(const json_value *v, const char *key, int dflt) {
     int64_t x = dflt;
     (void)json_int(json_get(v, key), &x);
     return (int)x;
+}
+
+/* Of a square, which may be one number or two. */
+static int side_of(const json_value *v, const char *key, int dflt) {
+    int64_t x;
+    return json_int(json_at(json_get(v, key), 0), &x) ? (int)x : number(v, key, dflt);
 }
 
 static int text_width(const json_value *config) {
@@ -330,6 +361,27 @@ static void set_qwen(gguf_writer *w, const family_row *f, const json_value *vc) 
     }
 }
 
+static void set_grids(gguf_writer *w, const json_value *config) {
+    const json_value *grids = json_get(config, "image_grid_pinpoints"),
+                     *taps = json_get(config, "vision_feature_layer");
+    int32_t flat[16], layers[4];
+    size_t  n = 2 * json_count(grids);
+    int64_t x = 0;
+    assert_true(n <= 16);
+    for (size_t i = 0; i < n; i++) {
+        assert_true(json_int(json_at(json_at(grids, i / 2), i % 2), &x));
+        flat[i] = (int32_t)x;
+    }
+    assert_int_equal(gguf_writer_set_array(w, "clip.vision.image_grid_pinpoints", META_I32, flat, n, NULL), 0);
+    if (!json_is(taps, JSON_K_ARRAY)) return;
+    for (size_t i = 0; i < json_count(taps); i++) { /* converters count from the front */
+        assert_true(json_int(json_at(taps, i), &x));
+        layers[i] = (int32_t)(x + 1 + number(json_get(config, "vision_config"), "num_hidden_layers", 0));
+    }
+    assert_int_equal(gguf_writer_set_array(w, "clip.vision.feature_layer", META_I32, layers, json_count(taps), NULL),
+                     0);
+}
+
 static void set_keys(gguf_writer *w, const family_row *f, const json_value *config, const json_value *pre, int run) {
     const json_value *vc = json_get(config, "vision_config");
     const char *const lists[] = { "image_mean", "image_std" };
@@ -344,8 +396,8 @@ static void set_keys(gguf_writer *w, const family_row *f, const json_value *conf
     set(w, "embedding_length", number(vc, "embed_dim", number(vc, "hidden_size", number(vc, "mm_embed_dim", 0))));
     set(w, "feed_forward_length", number(vc, "intermediate_size", 32)); /* Qwen 2 VL: the language model's width */
     set(w, "attention.head_count", number(vc, "num_attention_heads", number(vc, "num_heads", 0)));
-    set(w, "patch_size", number(vc, "patch_size", 0));
-    set(w, "image_size", paddle ? 137 : number(vc, "image_size", 4 * number(vc, "patch_size", 0))); /* Qwen 3 VL: 16 */
+    set(w, "patch_size", side_of(vc, "patch_size", 0));
+    set(w, "image_size", paddle ? 137 : side_of(vc, "image_size", 4 * number(vc, "patch_size", 0))); /* Qwen 3 VL: 16 */
     set(w, "projection_dim", text_width(config));
     if (eps) (void)json_number(json_get(vc, "layer_norm_eps"), &x);
     if (strncmp(f->name, "gemma4", 6) == 0) x = 1e-6;
@@ -358,9 +410,15 @@ static void set_keys(gguf_writer *w, const family_row *f, const json_value *conf
         set(w, "projector.scale_factor", number(config, "scale_factor", 0));
         set(w, "preproc_image_size", number(json_get(pre, "size"), "longest_edge", 0));
     }
+    if (json_get(config, "image_grid_pinpoints")) set_grids(w, config);
+    if (strncmp(f->name, "internvl", 8) == 0) {
+        set(w, "projector.scale_factor", 2);
+        set(w, "preproc_max_tiles", 6);
+    }
     if (strcmp(f->name, "gemma3") == 0) set(w, "projector.scale_factor", 2); /* 4 x 4 patches, 2 x 2 tokens */
     if (strcmp(f->name, "gemma4_unified") == 0) set(w, "projector.scale_factor", number(vc, "pooling_kernel_size", 0));
-    if (strcmp(f->name, "mistral3") == 0) set(w, "spatial_merge_size", number(config, "spatial_merge_size", 0));
+    if (strcmp(f->name, "mistral3") == 0 || strcmp(f->name, "lighton_ocr") == 0)
+        set(w, "spatial_merge_size", number(config, "spatial_merge_size", 0));
     if (strncmp(f->name, "qwen", 4) == 0 || strcmp(f->name, "exaone4_5") == 0) set_qwen(w, f, vc);
     if (strcmp(f->name, "pixtral") == 0 || strcmp(f->name, "mistral3") == 0) /* the activation is the family's there */
         assert_true(json_cstr(json_get(vc, "hidden_act")) != NULL);
@@ -381,10 +439,10 @@ static void write_mmproj(const family_row *f, const model_file *m, const json_va
     const json_value *config = source_outer(m), *vc = json_get(config, "vision_config");
     size_t            n = model_file_tensor_count(m);
     void            **kept = calloc(n, sizeof *kept);
-    int               run = number(vc, "num_hidden_layers", number(vc, "depth", 0)) - (strcmp(f->name, "llava") == 0);
-    gguf_writer      *w;
-    char              name[96];
-    err               e = { 0 };
+    int          run = number(vc, "num_hidden_layers", number(vc, "depth", 0)) - (strncmp(f->name, "llava", 5) == 0);
+    gguf_writer *w;
+    char         name[96];
+    err          e = { 0 };
     assert_int_equal(gguf_writer_open(&w, 0, &e), 0);
     set_keys(w, f, config, pre, run);
     for (size_t i = 0; i < n; i++) {
@@ -422,8 +480,8 @@ static void same_rows(const family_row *f, vision *one, vision *two, const pixel
     int     n_tiles, n, m;
     err     e = { 0 };
     assert_int_equal(vision_cut(one, p, &tiles, &n_tiles, &e), 0);
-    assert_int_equal(vision_encode_cut(one, tiles, n_tiles, &a, &n, &e), 0);
-    assert_int_equal(vision_encode_cut(two, tiles, n_tiles, &b, &m, &e), 0);
+    assert_int_equal(vision_encode_cut(one, p, tiles, n_tiles, &a, &n, &e), 0);
+    assert_int_equal(vision_encode_cut(two, p, tiles, n_tiles, &b, &m, &e), 0);
     assert_int_equal(n, m);
     size_t floats = (size_t)n * (size_t)width;
     if (bits && memcmp(a, b, floats * sizeof *a) != 0) print_message("%s: the rows differ\n", f->name);
