@@ -2,10 +2,10 @@
 /*
  * The tower of GLM 4.1V, 4.5V, 4.6V and GLM-OCR, and what merges its rows for the language model.
  *
- * As Qwen 2.5 VL's (two frames of the same picture, RMS norms, a gated feed-forward, rotation by row and column), but all
- * layers see the whole picture. Patches are normed before they get their learned positions, which are cubics between those
- * of a square; GLM-OCR has neither that norm nor positions, but norms of queries and keys. A convolution over a square of
- * patches, then a matrix, a norm and a gated feed-forward make a row of the language model.
+ * As Qwen 2.5 VL's (two frames of the same picture, RMS norms, a gated feed-forward, rotation by row and column), but
+ * all layers see the whole picture. Patches are normed before they get their learned positions, which are cubics
+ * between those of a square; GLM-OCR has neither that norm nor positions, but norms of queries and keys. A convolution
+ * over a square of patches, then a matrix, a norm and a gated feed-forward make a row of the language model.
  */
 #include "nn/nn.h"
 
@@ -63,7 +63,7 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
     nn_bind_grid(b, &t->t.positions, "v.position_embd", "model.embeddings.position_embedding", side * side, n,
                  NN_OPTIONAL);
     t->t.side = t->t.positions ? (int)side : 0;
-    t->t.cubic = true;
+    t->t.between = NN_BETWEEN_CUBIC;
     nn_bind_vec(b, &t->embd_norm, "v.norm_embd", "model.post_conv_layernorm", n, t->t.positions ? 0 : NN_OPTIONAL);
     nn_bind_vec(b, &t->norm, "v.post_ln", "model.post_layernorm", n, 0);
 }

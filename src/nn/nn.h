@@ -197,8 +197,8 @@ nn_rope nn_rope_read(nn_config *c, const nn_dims *d, nn_rope_want want);
 /* Which axis turns which pair (axis_of): time, row, column, by the file's list of how many pairs each has; without one
  * they stay as they are. Interleaved: t h w t h w ..., as far as each has pairs, and the rest t; else one after the other. */
 void nn_rope_axes(nn_config *c, nn_rope *r, bool interleaved);
-/* Of most towers: the first half of a head's pairs is turned by the row of a patch, the second by its column, with the same
- * frequencies. head_dim: a multiple of 4. */
+/* Of most towers: the first half of a head's pairs is turned by the row of a patch, the second by its column, with the
+ * same frequencies. head_dim: a multiple of 4. */
 nn_rope nn_rope_grid(nn_config *c, int head_dim, double base);
 /* YaRN's 0.1 * mscale_all_dim * ln(factor) + 1, else 1. DeepSeek's attention scale takes its square. */
 double nn_rope_yarn_mscale(nn_config *c);
@@ -212,7 +212,7 @@ const float *nn_alibi_slopes(nn_config *c, int n_head, double bias);
 /*
  * Names. In bind_layer they are relative to the layer ("attn_q" is blk.3.attn_q.weight, "self_attn.q_proj" is
  * model.layers.3.self_attn.q_proj.weight), in bind_top absolute. A name is tried as it stands, then with ".weight". '|'
- * separates alternatives. '*' stands for the expert's number, '*+64' for one that is 64 higher. Behind a name may follow
+ * separates alternatives. '*' stands for the expert's number, '*+64' for one 64 higher. Behind a name may follow
  *     ^      the file stores inputs by outputs: transpose
  *     #a/n   the a-th of n equal parts of the rows          (fused gate_up: "gate_up_proj#0/2")
  *     #a%n   every n-th row, from the a-th                  (interleaved gate_up)
@@ -271,7 +271,7 @@ void nn_bind_heads(nn_binder *b, const nn_mat **out, const char *gguf, const cha
                    int64_t rows, int64_t first, int64_t stride, unsigned flags);
 /* Refuses a file that has this tensor: it belongs to a variant that the family does not know. */
 void nn_bind_none(nn_binder *b, const char *gguf, const char *hf);
-/* No tensor, but a table of `rows` tokens: 1 for those that are marked, 0 for the others, in each of its few columns. */
+/* No tensor, but a table of `rows` tokens: 1 for those that are marked, else 0, in each of its few columns. */
 void    nn_bind_marks(nn_binder *b, const nn_mat **out, int64_t rows, const int *marked, int n);
 bool    nn_bind_exists(nn_binder *b, const char *gguf, const char *hf); /* true when there is no file to look in */
 int64_t nn_bind_width(nn_binder *b, const char *gguf, const char *hf);  /* inputs of a matrix; 0: there is none */
@@ -560,10 +560,13 @@ typedef struct nn_tower_dims {
     int     patch; /* pixels of a patch's side */
     int     image; /* side of the pictures that its positions are for */
 } nn_tower_dims;
+/* How positions for another number of places are found (vision/places.c). SMOOTH: sides up to NN_MOST_PLACES. */
+typedef enum nn_between { NN_BETWEEN_CORNERS, NN_BETWEEN_SMOOTH, NN_BETWEEN_CUBIC, NN_BETWEEN_NEAREST } nn_between;
+enum { NN_MOST_PLACES = 128 };
 typedef struct nn_tower_top {
     const nn_vec *positions; /* [n][n_embd], one per place, rows first; the class row's stands in front. NULL: none */
-    int           side;      /* 0, or positions are for squares of this side and interpolated for others */
-    bool          cubic; /* interpolated by cubics between the middles of places, else by lines whose ends stay ends */
+    int           side;      /* 0, or positions are for squares of this side, and for others in between */
+    nn_between    between;
     bool          channels_last; /* a patch is [y][x][channel] */
     bool          crossed;       /* positions are one per column, then as many per row, and both are added */
     bool          paired;        /* crossed, but one for a row follows each one for a column */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside the vision room: families/ behind family.h (what differs from family to family, a file each), source.c and rules.c (what the files
- * say about preparing pictures), cut.c (sizes and pieces), area.c (sizes by area), text.c (words in the prompt and its positions), open.c, order.c
- * (which patch is where), places.c (its learned position), encode.c (the tower and the projector), keep.c (rows that are there already); of sounds mel.c (what a
- * tower gets) and the files behind ears_impl.h.
+ * Inside the vision room: families/ behind family.h (what differs from family to family, a file each), source.c and
+ * rules.c (what the files say about preparing pictures), cut.c (sizes and pieces), area.c (sizes by area), text.c
+ * (words in the prompt and its positions), open.c, order.c (which patch is where), places.c (learned positions),
+ * encode.c (the tower and the projector), keep.c (rows that are there already); of sounds mel.c (what a tower gets)
+ * and the files behind ears_impl.h.
  */
 #ifndef VISION_INTERNAL_H
 #define VISION_INTERNAL_H
@@ -111,7 +112,8 @@ struct vision {
 bool rules_inside(const model_file *model, char prefix[64]); /* a GGUF file with the tower inside: its keys begin so */
 int  rules_read(vision_rules *r, const model_file *model, const model_file *mmproj, bool *known, err *e);
 
-/* source.c. config.json around a tower's part of it: that of the part that sees, listens and reads, in models that speak, too. */
+/* source.c. config.json around a tower's part of it: that of the part that sees, listens and reads, in models that
+ * speak, too. */
 const json_value *source_outer(const model_file *model);
 
 /* cut.c */
@@ -128,7 +130,7 @@ typedef struct vision_order {
 int  order_make(vision_order *o, const vision_rules *r, int across, int down, err *e); /* across, down: in patches */
 void order_free(vision_order *o);
 
-/* places.c. What a tower has learned for the patch in this row and column of a picture of down * across patches. */
+/* places.c. The learned position of a patch of a picture of `down` rows and `across` columns. */
 void place_put(float *to, const nn_tower_top *top, size_t width, int row, int col, int down, int across);
 
 /* encode.c */
