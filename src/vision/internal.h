@@ -98,6 +98,7 @@ struct vision {
     vision_rules rules;
     vision_stage tower, projector;
     pool        *workers;           /* for pixels */
+    bool         other_word;        /* the family's row_else stands for a row */
     int placed_across, placed_down; /* patches of the picture whose learned positions lie in the tower's own input */
     uint8_t     source[VISION_KEY_BYTES]; /* what the tower's file hashes to */
     vision_keep keep;
