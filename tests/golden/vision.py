@@ -284,6 +284,10 @@ NEXT_WORDS = ("LlavaNextProcessor", {"patch_size": 7, "num_additional_image_toke
                                      "vision_feature_select_strategy": "default"})
 family("llava_next", NEXT, NEXT_PRE, "LlavaNextImageProcessor", tiles=True, words=NEXT_WORDS)
 
+family("llava_next_video", {**NEXT, "architectures": ["LlavaNextVideoForConditionalGeneration"],
+                            "model_type": "llava_next_video", "video_token_index": 153, "spatial_pool_mode": "average",
+                            "spatial_pool_stride": 2}, NEXT_PRE, "LlavaNextImageProcessor", tiles=True, cases=[["b"]])
+
 GRANITE = {k: v for k, v in TEXT.items() if k != "head_dim"}
 family("granite_vision", {  # LLaVA-NeXT over several layers of SigLIP
     **NEXT, "vision_feature_layer": [-3, -2, -1], "vision_feature_select_strategy": "full",
@@ -592,7 +596,7 @@ def make(name, spec, outdir):
     files = {k: bytearray() for k in ("pixels.u8", "rows.f32", "logits.f32")}
     rng = random.Random(name)
     doc = {"family": name, "vocab": VOCAB, "image_token": IMAGE, "last": LAST, "versions": generate.versions(), "cases": []}
-    for names in CASES:
+    for names in spec.get("cases", CASES):
         try:
             doc["cases"].append(run_case(name, spec, model, procs, names, rng, files))
         except Exception:

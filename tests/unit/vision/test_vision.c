@@ -410,6 +410,7 @@ static void test_vipllava(void **state) { (void)state, check_family("vipllava");
 static void test_lighton_ocr(void **state) { (void)state, check_family("lighton_ocr"); }
 static void test_janus(void **state) { (void)state, check_family("janus"); }
 static void test_deepseek_vl(void **state) { (void)state, check_family("deepseek_vl"); }
+static void test_llava_next_video(void **state) { (void)state, check_family("llava_next_video"); }
 static void test_gemma4_e(void **state) { (void)state, check_family("gemma4_e"); }
 
 /* Pillow's own results, to the bit. */
@@ -459,7 +460,8 @@ int main(void) {
                                         cmocka_unit_test(test_internvl_6b),    cmocka_unit_test(test_aya_vision),
                                         cmocka_unit_test(test_cohere2_vision), cmocka_unit_test(test_llava_next),
                                         cmocka_unit_test(test_granite_vision), cmocka_unit_test(test_llava_onevision),
-                                        cmocka_unit_test(test_vipllava),       cmocka_unit_test(test_janus),
-                                        cmocka_unit_test(test_deepseek_vl),    cmocka_unit_test(test_lighton_ocr) };
+                                        cmocka_unit_test(test_vipllava),       cmocka_unit_test(test_llava_next_video),
+                                        cmocka_unit_test(test_janus),          cmocka_unit_test(test_deepseek_vl),
+                                        cmocka_unit_test(test_lighton_ocr) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
