@@ -3,6 +3,7 @@
 #include "vision/family.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 int vision_up_to(int x, int step) { return (x + step - 1) / step * step; }
 
@@ -55,6 +56,19 @@ static int cut_tiles(const vision *v, const vision_plan *p, const pixels *pictur
                                   v->rules.filter, v->workers, e);
 }
 
+/* In the middle of a tile of one colour. */
+static int put_on_canvas(pixels *out, const pixels *all, const vision_plan *p, err *e) {
+    int    rc = pixels_init(out, p->tile_width, p->tile_height, e), left = (out->width - all->width) / 2;
+    int    top = (out->height - all->height) / 2;
+    size_t line = (size_t)all->width * PIXELS_CHANNELS;
+    if (rc < 0) return rc;
+    for (size_t i = 0; i < pixels_bytes(out); i++) out->rgb[i] = p->canvas[i % PIXELS_CHANNELS];
+    for (int y = 0; y < all->height; y++)
+        memcpy(out->rgb + ((size_t)(top + y) * (size_t)out->width + (size_t)left) * PIXELS_CHANNELS,
+               all->rgb + (size_t)y * line, line);
+    return 0;
+}
+
 int vision_cut(const vision *v, const pixels *picture, pixels **tiles, int *n, err *e) {
     const vision_rules *r = &v->rules;
     vision_plan         p;
@@ -72,6 +86,8 @@ int vision_cut(const vision *v, const pixels *picture, pixels **tiles, int *n, e
     if (rc == 0) rc = pixels_resize(&all, picture, p.width, p.height, r->filter, v->workers, e);
     if (rc == 0 && p.n_tiles > 1)
         rc = cut_tiles(v, &p, picture, &all, *tiles, e);
+    else if (rc == 0 && p.canvas_width)
+        rc = put_on_canvas(*tiles, &all, &p, e);
     else if (rc == 0)
         rc = pixels_crop(*tiles, &all, (all.width - p.tile_width) / 2, (all.height - p.tile_height) / 2, p.tile_width,
                          p.tile_height, e);

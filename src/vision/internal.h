@@ -37,6 +37,8 @@ typedef enum vision_kind {
     VISION_LLAVA_ONEVISION,
     VISION_LIGHTON,
     VISION_VIPLLAVA,
+    VISION_JANUS,
+    VISION_DEEPSEEK_VL,
     VISION_KINDS
 } vision_kind;
 
@@ -65,20 +67,21 @@ typedef struct vision_rules {
 
 /* What becomes of a picture of some size. */
 typedef struct vision_plan {
-    int  width, height;             /* it is scaled to */
-    int  first_width, first_height; /* IDEFICS3: and to this before; 0: it is not */
-    int  tile_width, tile_height;
-    int  canvas_width, canvas_height; /* it then lies in the middle of black; 0: it does not */
-    int  rows, cols;                  /* of tiles; 0: one tile is all of it */
-    int  n_tiles;                     /* the whole, squeezed into a tile, is the last one */
-    bool whole_first;                 /* no, the first one */
-    bool whole_anew;                  /* it is squeezed from the picture itself, not from what is cut */
-    int  tile_rows;                   /* rows of a tile */
-    int  across;                      /* rows of a tile that stand beside each other */
-    int  n_rows;                      /* in the prompt */
-    int  grid_left, grid_top;         /* of the tiles' rows as one grid: padding, left out at both ends */
-    int  grid_width, grid_height;     /* what is left of it */
-    int  kept_width, kept_height;     /* and what it is scaled to */
+    int     width, height;             /* it is scaled to */
+    int     first_width, first_height; /* IDEFICS3: and to this before; 0: it is not */
+    int     tile_width, tile_height;
+    int     canvas_width, canvas_height; /* it then lies in the middle of this; 0: it does not */
+    int     rows, cols;                  /* of tiles; 0: one tile is all of it */
+    int     n_tiles;                     /* the whole, squeezed into a tile, is the last one */
+    bool    whole_first;                 /* no, the first one */
+    bool    whole_anew;                  /* it is squeezed from the picture itself, not from what is cut */
+    int     tile_rows;                   /* rows of a tile */
+    int     across;                      /* rows of a tile that stand beside each other */
+    int     n_rows;                      /* in the prompt */
+    int     grid_left, grid_top;         /* of the tiles' rows as one grid: padding, left out at both ends */
+    int     grid_width, grid_height;     /* what is left of it */
+    int     kept_width, kept_height;     /* and what it is scaled to */
+    uint8_t canvas[3];                   /* what is not the picture: black if the whole stands beside its tiles */
 } vision_plan;
 
 /* A model of its own: the tower, or the projector. */
@@ -103,6 +106,7 @@ struct vision {
     vision_rules rules;
     vision_stage tower, projector;
     pool        *workers;           /* for pixels */
+    bool         other_word;        /* the family's row_else stands for a row */
     int placed_across, placed_down; /* patches of the picture whose learned positions lie in the tower's own input */
     uint8_t     source[VISION_KEY_BYTES]; /* what the tower's file hashes to */
     vision_keep keep;

@@ -4,7 +4,7 @@
 extern const vision_family vision_gemma3, vision_llava, vision_idefics3, vision_pixtral, vision_qwen2, vision_qwen2_5,
     vision_qwen3, vision_gemma4, vision_gemma4_patches, vision_glm, vision_paddleocr, vision_video_llama, vision_exaone,
     vision_ernie, vision_internvl, vision_internvl_chat, vision_aya, vision_cohere2, vision_llava_next,
-    vision_llava_onevision, vision_lighton, vision_vipllava;
+    vision_llava_onevision, vision_lighton, vision_vipllava, vision_janus, vision_deepseek_vl;
 
 const vision_family *const vision_families[VISION_KINDS] = {
     [VISION_GEMMA3] = &vision_gemma3,
@@ -29,6 +29,8 @@ const vision_family *const vision_families[VISION_KINDS] = {
     [VISION_LLAVA_ONEVISION] = &vision_llava_onevision,
     [VISION_LIGHTON] = &vision_lighton,
     [VISION_VIPLLAVA] = &vision_vipllava,
+    [VISION_JANUS] = &vision_janus,
+    [VISION_DEEPSEEK_VL] = &vision_deepseek_vl,
 };
 
 const vision_colours vision_colours_none = { { 0, 0, 0 }, { 1, 1, 1 } };
