@@ -93,7 +93,6 @@ static void setup_any(nn_config *c, void *p) {
     hparams *h = p;
     h->any = true;
     setup(c, p);
-    if (h->t.d.head_dim % 4) nn_config_fail(c, "heads of %d cannot rotate by row and column", h->t.d.head_dim);
     h->rope = nn_rope_grid(c, h->t.d.head_dim, 10000);
 }
 

@@ -338,9 +338,13 @@ void nn_rope_axes(nn_config *c, nn_rope *r, bool interleaved) {
 }
 
 nn_rope nn_rope_grid(nn_config *c, int head_dim, double base) {
+    if (head_dim < 4 || head_dim % 4) {
+        nn_config_fail(c, "heads of %d cannot be turned by row and column", head_dim);
+        return (nn_rope){ .scale = 1 };
+    }
     int      pairs = head_dim / 2, half = pairs / 2;
-    float   *freq = nn_config_alloc(c, (size_t)(pairs > 0 ? pairs : 1), sizeof *freq);
-    uint8_t *axis = nn_config_alloc(c, (size_t)(pairs > 0 ? pairs : 1), sizeof *axis);
+    float   *freq = nn_config_alloc(c, (size_t)pairs, sizeof *freq);
+    uint8_t *axis = nn_config_alloc(c, (size_t)pairs, sizeof *axis);
     for (int i = 0; freq && axis && i < pairs; i++) {
         freq[i] = (float)pow(base, -2.0 * (i % half) / pairs);
         axis[i] = (uint8_t)(i >= half);
