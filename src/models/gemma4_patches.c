@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The eyes of Gemma 4 12B, which have no layers: a large patch is normed, multiplied, normed again, gets a learned position for its
- * column and one for its row, and is normed a third time. Each patch becomes a row of its own.
+ * The eyes of Gemma 4 12B, which have no layers: a large patch is normed, multiplied, normed again, gets a learned
+ * position for its column and one for its row, and is normed a third time. Each patch becomes a row of its own.
  */
 #include "nn/nn.h"
 

@@ -281,19 +281,20 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_vectors(t, nn_outputs(t, x));
 }
 
-#define PROJECTOR(name, text, setup_fn)                                                                                         \
-    static const char *const names_##name[] = { text, NULL };                                                                   \
-    const nn_arch            models_projector_##name = { .names = names_##name,                                                 \
-                                                         .hf_roots = roots,                                                     \
-                                                         .hp_size = sizeof(hparams),                                            \
-                                                         .top_size = sizeof(top),                                               \
-                                                         .layer_size = sizeof(layer),                                           \
-                                                         .keys = keys,                                                          \
-                                                         .lacks = NN_LACKS_VOCAB | NN_LACKS_EPS | NN_LACKS_FF | NN_LACKS_HEADS, \
-                                                         .setup = setup_fn,                                                     \
-                                                         .bind_top = bind_top,                                                  \
-                                                         .bind_layer = nn_bind_nothing,                                         \
-                                                         .state = nn_state_nothing,                                             \
+#define LACKS NN_LACKS_VOCAB | NN_LACKS_EPS | NN_LACKS_FF | NN_LACKS_HEADS
+#define PROJECTOR(name, text, setup_fn)                                                                                \
+    static const char *const names_##name[] = { text, NULL };                                                          \
+    const nn_arch            models_projector_##name = { .names = names_##name,                                        \
+                                                         .hf_roots = roots,                                            \
+                                                         .hp_size = sizeof(hparams),                                   \
+                                                         .top_size = sizeof(top),                                      \
+                                                         .layer_size = sizeof(layer),                                  \
+                                                         .keys = keys,                                                 \
+                                                         .lacks = LACKS,                                               \
+                                                         .setup = setup_fn,                                            \
+                                                         .bind_top = bind_top,                                         \
+                                                         .bind_layer = nn_bind_nothing,                                \
+                                                         .state = nn_state_nothing,                                    \
                                                          .forward = forward }
 
 static const char *const roots[] = { "", "model.", NULL };

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Qwen 1 (fused q, k, v), Qwen 2 (biases on them) and Qwen 3 (per-head norms on q and k): pre-norm decoder with a dense
- * SwiGLU. Also the language models of Qwen 2, 2.5 and 3 VL, whose positions have three axes, all the same in text; behind the
- * first layers of Qwen 3 VL the rows of a picture get what the tower's taps saw. PaddleOCR-VL's has the block of ERNIE 4.5 and
- * turns its heads as Qwen 2 VL does. */
+/*
+ * Qwen 1 (fused q, k, v), Qwen 2 (biases on them) and Qwen 3 (per-head norms on q and k): pre-norm decoder with a dense
+ * SwiGLU. Also the language models of Qwen 2, 2.5 and 3 VL, whose positions have three axes, all the same in text;
+ * behind the first layers of Qwen 3 VL the rows of a picture get what the tower's taps saw. PaddleOCR-VL's has the
+ * block of ERNIE 4.5 and turns its heads as Qwen 2 VL does.
+ */
 #include "nn/nn.h"
 
 typedef struct hparams {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Towers with learned positions on a fixed grid and norms before each block: SigLIP (Gemma 3, SmolVLM, Idefics 3, Janus) and CLIP
- * (LLaVA). In SigLIP for pictures of any size heads rotate by row and column; PaddleOCR-VL has positions, too, between those that
- * were learned, VideoLLaMA 3 has none. CLIP has a class row in front and a norm before the first layer. LLaVA and its kin take what
- * comes out of a layer (the last but one), or of several, side by side, without a norm behind it. The second names of a tensor are
- * those of Ollama's files, which have the tower inside.
+ * Towers with learned positions on a fixed grid and norms before each block: SigLIP (Gemma 3, SmolVLM, Idefics 3,
+ * Janus) and CLIP (LLaVA). In SigLIP for pictures of any size heads rotate by row and column; PaddleOCR-VL has
+ * positions, too, between those that were learned, VideoLLaMA 3 has none. CLIP has a class row in front and a norm
+ * before the first layer. LLaVA and its kin take what comes out of a layer (the last but one), or of several, side by
+ * side, without a norm behind it. The second names of a tensor are those of Ollama's files, which have the tower
+ * inside.
  */
 #include "nn/nn.h"
 
