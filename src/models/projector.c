@@ -6,6 +6,7 @@
  *     LLaVA       two layers over each patch
  *     Idefics 3   one matrix over a square of patches, side by side
  *     Mistral 3   the same, and two layers behind it
+ *     LFM2-VL     perhaps a norm, and two layers over a square of patches, side by side
  *     Voxtral     two layers over four places of a sound, side by side
  *     Gemma 4     as Gemma 3, after the mean was brought to its usual size; the norm has no weight. Of a sound, too, without
  *                 a mean
@@ -14,7 +15,7 @@
 
 #include <math.h>
 
-typedef enum kind { GEMMA3, LLAVA, IDEFICS3, MISTRAL3, GEMMA4, GEMMA4_EARS, VOXTRAL } kind;
+typedef enum kind { GEMMA3, LLAVA, IDEFICS3, MISTRAL3, GEMMA4, GEMMA4_EARS, VOXTRAL, LFM2 } kind;
 
 typedef struct hparams {
     nn_dims     d; /* the tower's */
@@ -26,6 +27,7 @@ typedef struct hparams {
 
 typedef struct top {
     const nn_vec *norm, *shift, *size;
+    nn_norm       before;
     nn_linear     merge, first, second;
 } top;
 
@@ -76,6 +78,16 @@ static void setup_mistral3(nn_config *c, void *p) {
     h->kind = MISTRAL3;
     h->act = nn_config_outer_act(c, NULL, "projector_hidden_act", NN_ACT_GELU);
     if (side < 1 || side > 16) nn_config_fail(c, "spatial_merge_size is %d", side);
+    read_widths(c, h, side * side);
+}
+
+static void setup_lfm2(nn_config *c, void *p) {
+    hparams *h = p;
+    int      side = (int)nn_config_outer_int(c, "projector.scale_factor", "downsample_factor", 2);
+    h->kind = LFM2;
+    h->d.eps = 1e-5f;
+    h->act = nn_config_outer_act(c, NULL, "projector_hidden_act", NN_ACT_GELU);
+    if (side < 1 || side > 16) nn_config_fail(c, "downsample_factor is %d", side);
     read_widths(c, h, side * side);
 }
 
@@ -136,6 +148,15 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
         nn_bind_linear(b, &t->first, "mm.a.mlp.1", "model.multi_modal_projector.linear_1", h->n_in, h->n_out, 0);
         nn_bind_linear(b, &t->second, "mm.a.mlp.2", "model.multi_modal_projector.linear_2", h->n_out, h->n_out, 0);
         break;
+    case LFM2: {
+        static const char *const norm[] = { "mm.input_norm", "model.multi_modal_projector.layer_norm" };
+        static const char *const last[] = { "mm.2", "model.multi_modal_projector.linear_2" };
+        int64_t                  inner = nn_bind_width(b, last[0], last[1]);
+        nn_bind_norm(b, &t->before, norm[0], norm[1], h->n_in, nn_bind_exists(b, norm[0], norm[1]) ? 0 : NN_OPTIONAL);
+        nn_bind_linear(b, &t->first, "mm.1", "model.multi_modal_projector.linear_1", h->n_in, inner, 0);
+        nn_bind_linear(b, &t->second, last[0], last[1], inner, h->n_out, 0);
+        break;
+    }
     case GEMMA4_EARS: /* the matrix alone says how wide its input is */
         nn_bind_linear(b, &t->first, "mm.a.input_projection", "model.embed_audio.embedding_projection",
                        nn_bind_width(b, "mm.a.input_projection", "model.embed_audio.embedding_projection"), h->n_out,
@@ -171,6 +192,7 @@ static void forward(nn_tape *t, const nn_net *net) {
         if (tw->size) nn_scale_each(t, x, tw->size);
         x = nn_rms_norm(t, x, NULL, h->d.eps);
     }
+    if (tw->before.w) x = nn_norm_rows(t, x, &tw->before, h->d.eps);
     if (tw->norm) x = nn_rms_norm(t, x, tw->norm, h->d.eps);
     if (tw->merge.w) x = nn_project(t, x, tw->merge);
     x = nn_project(t, x, tw->first);
@@ -204,3 +226,4 @@ PROJECTOR(mistral3, "mistral3_projector", setup_mistral3);
 PROJECTOR(gemma4, "gemma4_projector", setup_gemma4);
 PROJECTOR(gemma4_ears, "gemma4_ears_projector", setup_gemma4_ears);
 PROJECTOR(voxtral, "voxtral_projector", setup_voxtral);
+PROJECTOR(lfm2, "lfm2_projector", setup_lfm2);

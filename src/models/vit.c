@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Towers with learned positions on a fixed grid and norms before each block: SigLIP (Gemma 3, SmolVLM, Idefics 3) and CLIP
- * (LLaVA). CLIP has a class row in front, a norm before the first layer, and LLaVA takes what comes out of the last layer but
+ * (LLaVA). SigLIP 2 (LFM2-VL) takes pictures of any shape, with positions in between. CLIP has a class row in front, a norm before the first layer, and LLaVA takes what comes out of the last layer but
  * one, without a norm behind it. The second names of a tensor are those of Ollama's files, which have the tower inside.
  */
 #include "nn/nn.h"
@@ -50,6 +50,16 @@ static void setup(nn_config *c, void *p) {
     h->act = nn_config_act(c, NULL, "hidden_act", NN_ACT_GELU_TANH);
 }
 
+static const nn_key keys_2[] = { NN_INT(t.patch, "patch_size", "patch_size", NN_REQUIRED), { 0 } };
+
+/* The table of positions says how many there are. */
+static void setup_2(nn_config *c, void *p) {
+    hparams *h = p;
+    h->t.image = h->t.patch;
+    setup(c, p);
+    nn_config_only_number(c, NULL, "vision_feature_layer", -1);
+}
+
 static void setup_clip(nn_config *c, void *p) {
     hparams *h = p;
     read_tower(c, h);
@@ -78,6 +88,24 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
     } else {
         nn_bind_norm(b, &t->post, "v.post_ln|v.post_layernorm", "model.post_layernorm", n, 0);
     }
+}
+
+static void bind_top_2(nn_binder *b, void *out, const void *p) {
+    static const char *const table[] = { "v.position_embd", "model.embeddings.position_embedding" };
+    const hparams           *h = p;
+    top                     *t = out;
+    const int64_t            n = h->t.d.n_embd, pixels = 3 * h->t.patch * h->t.patch,
+                  all = nn_bind_size(b, table[0], table[1]) / n;
+    if (nn_bind_exists(b, "v.patch_embd", NULL)) { /* as a convolution has it: [channel][y][x] */
+        nn_bind_patches(b, &t->patch, "v.patch_embd", NULL, pixels, n);
+    } else {
+        nn_bind_linear(b, &t->patch, NULL, "model.embeddings.patch_embedding", pixels, n, 0);
+        t->t.channels_last = true;
+    }
+    while ((t->t.side + 1) * (t->t.side + 1) <= all && t->t.side < NN_MOST_PLACES) t->t.side++;
+    t->t.between = NN_BETWEEN_SMOOTH;
+    nn_bind_table(b, &t->t.positions, table[0], table[1], (int64_t)t->t.side * t->t.side, n);
+    nn_bind_norm(b, &t->post, "v.post_ln", "model.post_layernorm", n, 0);
 }
 
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
@@ -144,6 +172,21 @@ const nn_arch            models_siglip = { NN_WHOLE,
                                            .gguf_layers = "v.blk.",
                                            .hf_roots = roots,
                                            .lacks = NN_LACKS_VOCAB | NN_LACKS_EPS };
+
+const nn_arch models_siglip2 = { .hp_size = sizeof(hparams),
+                                 .top_size = sizeof(top),
+                                 .layer_size = sizeof(layer),
+                                 .keys = keys_2,
+                                 .setup = setup_2,
+                                 .bind_top = bind_top_2,
+                                 .bind_layer = bind_layer,
+                                 .state = nn_state_whole,
+                                 .forward = forward,
+                                 .names = NN_NAMES("siglip2_vision_model"),
+                                 .hf_layers = "model.encoder.layers.",
+                                 .gguf_layers = "v.blk.",
+                                 .hf_roots = roots,
+                                 .lacks = NN_LACKS_VOCAB | NN_LACKS_EPS };
 
 static const char *const names_clip[] = { "clip_vision_model", NULL };
 const nn_arch            models_clip = { .hp_size = sizeof(hparams),

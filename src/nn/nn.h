@@ -521,12 +521,17 @@ typedef struct nn_tower_dims {
     int     patch; /* pixels of a patch's side */
     int     image; /* side of the pictures that its positions are for */
 } nn_tower_dims;
+/* How positions for another number of places are found (vision/places.c). SMOOTH: sides up to NN_MOST_PLACES. */
+typedef enum nn_between { NN_BETWEEN_CORNERS, NN_BETWEEN_SMOOTH, NN_BETWEEN_CUBIC, NN_BETWEEN_NEAREST } nn_between;
+enum { NN_MOST_PLACES = 128 };
 typedef struct nn_tower_top {
     const nn_vec *positions; /* [n][n_embd], one per place, rows first; the class row's stands in front. NULL: none */
-    int           side;      /* 0, or positions are for squares of this side and interpolated for others */
+    int           side;      /* 0, or positions are for squares of this side, and for others in between */
+    nn_between    between;
     bool          channels_last; /* a patch is [y][x][channel] */
     bool          crossed;       /* positions are one per column, then as many per row, and both are added */
     const nn_vec *class_row;     /* a row that is no patch and goes first; NULL: none */
+    bool          class_last;    /* its position is the last one, not the first */
 } nn_tower_top;
 /*
  * The same for sounds: a tower takes the frames of a mel spectrogram and halves their number. Its hparams begin with nn_ears_dims

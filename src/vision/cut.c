@@ -31,21 +31,35 @@ int plan_make(vision_plan *p, const vision_rules *rules, const pixels *picture, 
     int rc = vision_families[own.kind]->plan(p, &own, width, height, e);
     int square = own.patch * own.merge;
     p->across = p->tile_width / square;
-    p->tile_rows = p->across * (p->tile_height / square);
+    p->tile_rows = p->whole_rows = p->across * (p->tile_height / square);
+    if (p->whole_width) p->whole_rows = p->whole_width / square * (p->whole_height / square);
     return rc;
 }
 
-static int cut_tiles(const vision *v, const vision_plan *p, const pixels *all, pixels *tiles, err *e) {
-    int rc = 0, n = 0;
+/* The tiles of a picture, and the whole where there is one. */
+static int cut_tiles(const vision *v, const vision_plan *p, const pixels *picture, const pixels *all, pixels *tiles,
+                     err *e) {
+    const pixels *from = p->whole_width ? picture : all;
+    int           n = p->whole_first, cells = p->rows * p->cols, rc = 0;
+    int           width = p->whole_width ? p->whole_width : p->tile_width;
+    int           height = p->whole_width ? p->whole_height : p->tile_height;
     for (int y = 0; y < p->rows; y++) {
         for (int x = 0; x < p->cols && rc == 0; x++, n++)
             rc = pixels_crop(&tiles[n], all, x * p->tile_width, y * p->tile_height, p->tile_width, p->tile_height, e);
     }
-    return rc < 0 ? rc : pixels_resize(&tiles[n], all, p->tile_width, p->tile_height, v->rules.filter, v->workers, e);
+    if (rc < 0 || p->n_tiles == cells) return rc;
+    return pixels_resize(&tiles[p->whole_first ? 0 : cells], from, width, height, v->rules.filter, v->workers, e);
+}
+
+/* The middle of what was scaled, or all of it in a corner. */
+static int cut_one(const vision_plan *p, const pixels *all, pixels *tile, err *e) {
+    int x = p->padded ? 0 : (all->width - p->tile_width) / 2, y = p->padded ? 0 : (all->height - p->tile_height) / 2;
+    return pixels_crop(tile, all, x, y, p->tile_width, p->tile_height, e);
 }
 
 int vision_cut(const vision *v, const pixels *picture, pixels **tiles, int *n, err *e) {
     const vision_rules *r = &v->rules;
+    const pixels       *from = picture;
     vision_plan         p;
     pixels              first = { 0 }, all = { 0 };
     int                 rc = plan_make(&p, r, picture, e);
@@ -56,14 +70,10 @@ int vision_cut(const vision *v, const pixels *picture, pixels **tiles, int *n, e
     *n = p.n_tiles;
     if (p.first_width) {
         rc = pixels_resize(&first, picture, p.first_width, p.first_height, r->filter, v->workers, e);
-        picture = &first;
+        from = &first;
     }
-    if (rc == 0) rc = pixels_resize(&all, picture, p.width, p.height, r->filter, v->workers, e);
-    if (rc == 0 && p.n_tiles > 1)
-        rc = cut_tiles(v, &p, &all, *tiles, e);
-    else if (rc == 0)
-        rc = pixels_crop(*tiles, &all, (all.width - p.tile_width) / 2, (all.height - p.tile_height) / 2, p.tile_width,
-                         p.tile_height, e);
+    if (rc == 0) rc = pixels_resize(&all, from, p.width, p.height, r->filter, v->workers, e);
+    if (rc == 0) rc = p.n_tiles > 1 ? cut_tiles(v, &p, picture, &all, *tiles, e) : cut_one(&p, &all, *tiles, e);
     pixels_deinit(&first);
     pixels_deinit(&all);
     if (rc == 0) return 0;

@@ -3,6 +3,7 @@
 #include "backend/backend.h"
 #include "backend/parts.h"
 #include "base/page.h"
+#include "tensor/half.h"
 #include "vision/family.h"
 
 #include <stdlib.h>
@@ -118,10 +119,19 @@ typedef struct shades {
     float of[PIXELS_CHANNELS][256];
 } shades;
 
+static float shorten(float x) { return tensor_bf16_to_f32(tensor_f32_to_bf16(x)); }
+
+/* As 16 bits have it, step by step. */
+static float short_shade(int i, float mean, float std) {
+    return shorten(shorten(shorten((float)i * (1.0f / 255.0f)) - shorten(mean)) / shorten(std));
+}
+
 static void make_shades(shades *s, const vision_rules *r) {
+    bool short_ones = vision_families[r->kind]->short_colours;
     for (int c = 0; c < PIXELS_CHANNELS; c++) {
         float mean = r->mean[c] * 255.0f, std = r->std[c] * 255.0f;
-        for (int i = 0; i < 256; i++) s->of[c][i] = ((float)i - mean) / std;
+        for (int i = 0; i < 256; i++)
+            s->of[c][i] = short_ones ? short_shade(i, r->mean[c], r->std[c]) : ((float)i - mean) / std;
     }
 }
 
@@ -138,31 +148,6 @@ static void put_patch(float *to, const shades *s, int p, const pixels *tile, int
     }
 }
 
-/* Places `at` of `n` on a line of `side` learned positions whose ends are the line's ends: the one before and its share. */
-static int between(int at, int n, int side, float *share) {
-    float x = n > 1 ? (float)at * ((float)(side - 1) / (float)(n - 1)) : 0;
-    int   low = (int)x;
-    *share = x - (float)low;
-    return low;
-}
-
-/* The learned position of a patch. */
-static void put_position(float *to, const nn_tower_top *top, size_t width, int row, int col, int down, int across) {
-    const float *all = top->positions->data;
-    if (top->crossed) {
-        size_t per = (size_t)top->positions->n / width / 2;
-        for (size_t k = 0; k < width; k++) to[k] = all[(size_t)col * width + k] + all[(per + (size_t)row) * width + k];
-        return;
-    }
-    float        dy, dx;
-    int          side = top->side, y = between(row, down, side, &dy), x = between(col, across, side, &dx);
-    int          y1 = y + 1 < side ? y + 1 : y, x1 = x + 1 < side ? x + 1 : x;
-    const float *a = all + (size_t)(y * side + x) * width, *b = all + (size_t)(y * side + x1) * width;
-    const float *c = all + (size_t)(y1 * side + x) * width, *d = all + (size_t)(y1 * side + x1) * width;
-    for (size_t k = 0; k < width; k++)
-        to[k] = a[k] * ((1 - dy) * (1 - dx)) + b[k] * ((1 - dy) * dx) + c[k] * (dy * (1 - dx)) + d[k] * (dy * dx);
-}
-
 /* The tower's input: all patches in their order, behind the class row where there is one; rows are shared out among the
  * workers. */
 typedef struct put_job {
@@ -175,14 +160,16 @@ typedef struct put_job {
     shades              s;
 } put_job;
 
-static void put_place(const put_job *j, float *to, size_t width, int i, int at) {
+/* at: of a patch, row by row; the class row's is negative. */
+static void put_place(const put_job *j, float *to, size_t width, int at) {
     const nn_tower_top *top = j->v->tower.model->net.top;
     int                 across = j->tile->width / j->v->rules.patch, down = j->tile->height / j->v->rules.patch;
+    int                 before = top->class_row && !top->class_last, first = before ? 0 : j->o->n;
     if (!top->positions) memset(to, 0, width * sizeof *to);
     if (top->side || top->crossed)
-        put_position(to, top, width, at / across, at % across, down, across);
+        place_put(to, top, width, at / across, at % across, down, across);
     else if (top->positions)
-        memcpy(to, top->positions->data + (size_t)i * width, width * sizeof *to);
+        memcpy(to, top->positions->data + (size_t)(at < 0 ? first : at + before) * width, width * sizeof *to);
     for (size_t k = 0; at < 0 && k < width; k++) to[k] += top->class_row->data[k];
 }
 
@@ -199,7 +186,7 @@ static void put_some(void *ctx, int worker, int n_workers) {
             memset(row, 0, (size_t)before * sizeof *row);
         else
             put_patch(row, &j->s, p, j->tile, at / across, at % across, top->channels_last);
-        if (!j->placed) put_place(j, row + before, (size_t)(tower->width_in - before), i, at);
+        if (!j->placed) put_place(j, row + before, (size_t)(tower->width_in - before), at);
     }
 }
 
@@ -244,13 +231,15 @@ static int rows_of(const vision *v, const pixels *tile) {
     return tile->width / square * (tile->height / square);
 }
 
-/* Where the tower's rows are in the picture, [AXES][n]; the other way round, [n]; and room for a list of them, [n]. */
-static int32_t *put_axes(const vision_order *o, int across) {
-    int32_t *axes = calloc((size_t)o->n * (AXES + 2), sizeof *axes);
+/* Where the tower's rows are in the picture, [AXES][rows]; the other way round, [n]; and room for a list of them, [n]. With a
+ * class row in front (first is 1) the others count from one. */
+static int32_t *put_axes(const vision_order *o, int across, int first) {
+    int      rows = o->n + first;
+    int32_t *axes = calloc((size_t)rows * AXES + 2 * (size_t)o->n, sizeof *axes);
     for (int i = 0; axes && i < o->n; i++) {
-        axes[i] = o->patch[i] / across;
-        axes[o->n + i] = o->patch[i] % across;
-        axes[AXES * o->n + o->patch[i]] = i;
+        axes[first + i] = first + o->patch[i] / across;
+        axes[rows + first + i] = first + o->patch[i] % across;
+        axes[AXES * rows + o->patch[i]] = i;
     }
     return axes;
 }
@@ -280,17 +269,18 @@ static int run_tile(vision *v, const pixels *tile, const vision_order *o, float 
     const nn_tower_top *top = v->tower.model->net.top;
     const nn_backend   *backend = v->tower.exec->backend;
     size_t              most = (size_t)o->n + 1;
-    int32_t            *axes = put_axes(o, tile->width / v->rules.patch);
+    int                 first = top->class_row != NULL;
+    int32_t            *axes = put_axes(o, tile->width / v->rules.patch, first);
     bool                stays = stage_follows(&v->projector, &v->tower) && !by_channel(v);
     float              *own = backend->input ? backend->input(v->tower.exec) : NULL;
     float              *in = own ? own : malloc(most * (size_t)v->tower.width_in * sizeof *in);
     float              *rows = stays ? NULL : malloc(most * (size_t)v->tower.width_out * sizeof *rows);
     int                 rc = in && axes && (rows || stays) ? 0 : err_set_nomem(e);
     if (rc == 0) {
-        int32_t   *list = axes + (AXES + 1) * o->n;
+        int32_t   *place = axes + AXES * (o->n + first), *list = place + o->n;
         stage_step step = { .in = in, .order = o, .out_rows = list, .out = rows };
         step.n = put_rows(v, tile, o, in, own != NULL);
-        step.n_out = list_squares(v, tile, axes + AXES * o->n, top->class_row != NULL, list);
+        step.n_out = list_squares(v, tile, place, first, list);
         if (v->tower.model->tape->n_axes > 0) step.axes = axes;
         rc = stage_run(&v->tower, &step, e);
     }

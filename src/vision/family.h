@@ -59,7 +59,8 @@ struct vision_family {
     const char       *row;         /* what stands for one row */
     bool              grid;        /* positions have several axes, and the rows of a picture stand in a grid of them */
     bool              own_colours; /* the files' are for others */
-    bool              by_channel;  /* the patches of a square: all of the first element, then all of the second, ... */
+    bool              short_colours; /* they are scaled in 16 bits (bfloat16) */
+    bool              by_channel; /* the patches of a square: all of the first element, then all of the second, ... */
 
     /* Sizes, from the files. patch and side are there (-1: the files do not say it). */
     int (*read)(vision_rules *r, const vision_source *s, err *e);
@@ -68,6 +69,8 @@ struct vision_family {
     int (*plan)(vision_plan *p, const vision_rules *r, int width, int height, err *e);
     /* Patches of one tile, at most; NULL: those of a square picture of r->side. */
     int (*most_patches)(const vision_rules *r);
+    /* Tiles of one picture, at most; NULL: one. */
+    int (*most_tiles)(const vision_rules *r);
     /* What stands in the prompt; NULL: the words of its rows and nothing else. */
     void (*write)(str *out, const vision_plan *p, const char *row);
     /* What the tower and the projector need beside the files; NULL: nothing. */

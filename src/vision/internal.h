@@ -2,7 +2,7 @@
 /*
  * Inside the vision room: families/ behind family.h (what differs from family to family, a file each), source.c and rules.c (what the files
  * say about preparing pictures), cut.c (sizes and pieces), text.c (words in the prompt and its positions), open.c, order.c
- * (which patch is where), encode.c (the tower and the projector), keep.c (rows that are there already); of sounds mel.c (what a
+ * (which patch is where), places.c (learned positions), encode.c (the tower and the projector), keep.c (rows that are there already); of sounds mel.c (what a
  * tower gets) and the files behind ears_impl.h.
  */
 #ifndef VISION_INTERNAL_H
@@ -21,6 +21,8 @@ typedef enum vision_kind {
     VISION_QWEN2_5,
     VISION_QWEN3,
     VISION_GEMMA4,
+    VISION_LLAMA4,
+    VISION_LFM2,
     VISION_KINDS
 } vision_kind;
 
@@ -37,20 +39,28 @@ typedef struct vision_rules {
     int           crop;        /* LLAVA */
     int           edge;        /* IDEFICS3: the longer side before it is cut; PIXTRAL: it is not longer */
     bool          split;       /* IDEFICS3: into tiles */
-    int           least, most; /* QWEN: pixels; GEMMA4: rows at most */
+    int           least, most; /* QWEN: pixels; GEMMA4, LFM2: rows; LLAMA4: tiles at most */
     int           window;      /* QWEN2_5: squares on the side of a window */
     bool          whole;       /* the rows of a picture see each other */
+    bool          grows;       /* LLAMA4: small pictures are scaled up to as many tiles as there may be */
+    int           tiles[2];    /* LFM2: at least and at most */
+    bool          thumbnail;   /* LFM2: the whole stands behind its tiles */
+    float         tolerance;   /* LFM2: larger than what one tile takes by this factor, and it is cut */
 } vision_rules;
 
 /* What becomes of a picture of some size. */
 typedef struct vision_plan {
-    int width, height;             /* it is scaled to */
-    int first_width, first_height; /* IDEFICS3: and to this before; 0: it is not */
-    int tile_width, tile_height;
-    int rows, cols; /* of tiles; 0: one tile is all of it */
-    int n_tiles;    /* the whole, squeezed into a tile, is the last one */
-    int tile_rows;  /* rows of a tile */
-    int across;     /* rows of a tile that stand beside each other */
+    int  width, height;             /* it is scaled to */
+    int  first_width, first_height; /* IDEFICS3: and to this before; 0: it is not */
+    int  tile_width, tile_height;
+    int  rows, cols;  /* of tiles; 0: one tile is all of it */
+    int  n_tiles;     /* the whole, squeezed into a tile, is the last one where there are more than rows * cols */
+    int  tile_rows;   /* rows of a tile */
+    int  across;      /* rows of a tile that stand beside each other */
+    bool padded;      /* what was scaled is in the upper left corner of its tiles, the rest is black */
+    bool whole_first; /* the whole stands in front of the other tiles */
+    int  whole_width, whole_height; /* the whole comes from the picture itself and has this size; 0: see n_tiles */
+    int  whole_rows;                /* its rows; of a picture of one tile: that one's */
 } vision_plan;
 
 /* A model of its own: the tower, or the projector. */
@@ -97,6 +107,9 @@ typedef struct vision_order {
 } vision_order;
 int  order_make(vision_order *o, const vision_rules *r, int across, int down, err *e); /* across, down: in patches */
 void order_free(vision_order *o);
+
+/* places.c. The learned position of a patch of a picture of `down` rows and `across` columns. */
+void place_put(float *to, const nn_tower_top *top, size_t width, int row, int col, int down, int across);
 
 /* encode.c */
 int  stage_open(vision_stage *s, const model_file *f, const nn_part *part, int max_rows, const vision_options *o,

@@ -65,8 +65,9 @@ static void find_parts(vision_parts *p, const vision_rules *r, const model_file 
 }
 
 static size_t kept_bytes(const vision_rules *r, int squares, int width, const vision_options *o) {
-    size_t side = r->split && r->side > 0 ? (size_t)(r->edge / r->side + 1) : 0;
-    size_t picture = (side * side + 1) * (size_t)squares * (size_t)width * sizeof(float), most = MOST_KEPT;
+    const vision_family *f = vision_families[r->kind];
+    size_t               tiles = f->most_tiles ? (size_t)f->most_tiles(r) : 1, most = MOST_KEPT;
+    size_t               picture = tiles * (size_t)squares * (size_t)width * sizeof(float);
     if (o->cache_bytes) return o->cache_bytes;
     return picture < most / KEPT_PICTURES ? picture * KEPT_PICTURES : most;
 }

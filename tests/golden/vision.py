@@ -16,6 +16,7 @@ OUT receives vision.tar.gz:
                        [height][width][3] each; tv_max of a case says how far the one that uses torchvision is from it
   FAMILY/rows.f32      the rows that take the place of the image tokens; deepstack rows behind them
   FAMILY/logits.f32    of the last positions
+A case's "words" are what the processor puts in the place of each picture's placeholder.
 """
 
 import os
@@ -38,6 +39,8 @@ import torch
 from PIL import Image
 
 import generate
+import torchvision_pillow
+import vision_tiles
 
 VOCAB = 160
 IMAGE = 150  # the image token
@@ -217,6 +220,9 @@ E2B["vision_config"].update(standardize=False)
 family("gemma4_e", E2B, dict(FAMILIES["gemma4"]["processor"], max_soft_tokens=70), "Gemma4ImageProcessor")
 
 
+vision_tiles.add(family, TEXT, HALF, USUAL, IMAGE)
+
+
 def fill(name, model):
     seen = set()
     with torch.no_grad():
@@ -246,7 +252,7 @@ def fill(name, model):
 def processor_of(spec, path, pil):
     import transformers
 
-    cls = getattr(transformers, spec["cls"] + ("Pil" if pil else ""))
+    cls = getattr(transformers, spec["cls"] + ("Pil" if pil and "run" not in spec else ""))
     return cls.from_pretrained(path)
 
 
@@ -320,6 +326,17 @@ def tokens_of(name, spec, rng, rows_per_picture, grids):
     return ids
 
 
+def tokens_in(spec, rng, texts):
+    """The same where the processor's own words are at hand: any token for each piece of text between rows."""
+    ids = [2] + [rng.randrange(3, 148) for _ in range(3)]
+    for text in texts:
+        pieces = text.split(spec["word"])
+        for i, piece in enumerate(pieces):
+            ids += [151 + len(piece) % 6] * bool(piece) + [IMAGE] * (i + 1 < len(pieces))
+        ids += [rng.randrange(3, 148) for _ in range(4)]
+    return ids + [rng.randrange(3, 148) for _ in range(6)]
+
+
 def features(model, out):
     f = getattr(model, "get_image_features", None) or model.model.get_image_features
     accepted = inspect.signature(model.model.get_image_features).parameters
@@ -342,18 +359,24 @@ def features(model, out):
 
 def run_case(name, spec, model, procs, names, rng, files):
     pictures = [picture(n) for n in names]
-    out = run_processor(name, spec, procs[1], pictures)
-    singles = [images_of(name, spec, run_processor(name, spec, procs[1], [p]))[0] for p in pictures]
+    if "run" in spec:
+        out, singles, words = spec["run"](spec, procs[1], pictures)
+    else:
+        out = run_processor(name, spec, procs[1], pictures)
+        singles = [images_of(name, spec, run_processor(name, spec, procs[1], [p]))[0] for p in pictures]
     case = {"pictures": names, "images": [[list(t.shape[:2]) for t in tiles] for tiles in singles]}
     case["pixels_at"] = len(files["pixels.u8"])
     for tiles in singles:
         for t in tiles:
             files["pixels.u8"] += t.tobytes()
-    other = [images_of(name, spec, run_processor(name, spec, procs[0], [p]))[0] for p in pictures]
-    case["tv_max"] = max(int(np.abs(a.astype(int) - b.astype(int)).max()) for x, y in zip(singles, other) for a, b in zip(x, y))
+    if "run" in spec:
+        case["words"] = words
+    else:
+        other = [images_of(name, spec, run_processor(name, spec, procs[0], [p]))[0] for p in pictures]
+        case["tv_max"] = max(int(np.abs(a.astype(int) - b.astype(int)).max()) for x, y in zip(singles, other) for a, b in zip(x, y))
     model_args = {k: v for k, v in out.items() if k not in ("num_soft_tokens_per_image", "rows", "cols")}
     with torch.no_grad():
-        parts, deep = features(model, model_args)
+        parts, deep = ([spec["rows"](model, out)], None) if "rows" in spec else features(model, model_args)
     rows = torch.cat(parts).float()
     counts = [int(p.shape[0]) for p in parts]
     grids = [None] * len(names)
@@ -362,8 +385,10 @@ def run_case(name, spec, model, procs, names, rng, files):
     if name in ("mistral3", "pixtral"):
         grids = [(h // spec["cell"], w // spec["cell"]) for h, w in out["image_sizes"].tolist()]
         counts = [h * w for h, w in grids]
+    if "run" in spec:
+        counts = [t.count(spec["word"]) for t in words]
     assert sum(counts) == rows.shape[0], (counts, rows.shape)
-    ids = tokens_of(name, spec, rng, counts, grids)
+    ids = tokens_of(name, spec, rng, counts, grids) if "run" not in spec else tokens_in(spec, rng, words)
     assert ids.count(IMAGE) == rows.shape[0]
     case.update(tokens=ids, counts=counts, rows_at=len(files["rows.f32"]) // 4, width=int(rows.shape[1]))
     files["rows.f32"] += rows.contiguous().numpy().astype("<f4").tobytes()
@@ -463,6 +488,8 @@ def resizes(outdir):
 
 def main():
     out, wanted = sys.argv[1], sys.argv[2:] or list(FAMILIES)
+    if all("run" in FAMILIES[name] for name in wanted):
+        torchvision_pillow.install()
     root = tempfile.mkdtemp()
     resizes(root)
     for name in wanted:

@@ -56,6 +56,11 @@ static int plan(vision_plan *p, const vision_rules *r, int width, int height, er
     return 0;
 }
 
+static int most_tiles(const vision_rules *r) {
+    int side = r->split && r->side > 0 ? r->edge / r->side + 1 : 0;
+    return side * side + 1;
+}
+
 static void write(str *out, const vision_plan *p, const char *row) {
     for (int y = 0; y < p->rows; y++) {
         for (int x = 0; x < p->cols; x++) {
@@ -82,4 +87,5 @@ const vision_family vision_idefics3 = { .kin = kin,
                                         .read = read,
                                         .low = low,
                                         .plan = plan,
+                                        .most_tiles = most_tiles,
                                         .write = write };

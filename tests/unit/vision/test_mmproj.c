@@ -93,6 +93,17 @@ static const name_row names[] = {
     { "#self_attn.q_norm", "attn_q_norm" },
     { "#self_attn.k_norm", "attn_k_norm" },
     { "#self_attn.o_proj", "attn_out" },
+    { "patch_embedding.linear.weight", "v.patch_embd.weight" },
+    { "positional_embedding_vlm", "v.position_embd.weight" },
+    { "vision_model.class_embedding", "v.class_embd" },
+    { "layernorm_pre.weight", "v.pre_ln.weight" },
+    { "layernorm_pre.bias", "v.pre_ln.bias" },
+    { "layernorm_post.weight", "v.post_ln.weight" },
+    { "layernorm_post.bias", "v.post_ln.bias" },
+    { "vision_adapter.mlp.fc1.weight", "mm.model.mlp.1.weight" },
+    { "vision_adapter.mlp.fc2.weight", "mm.model.mlp.2.weight" },
+    { "multi_modal_projector.layer_norm.weight", "mm.input_norm.weight" },
+    { "multi_modal_projector.layer_norm.bias", "mm.input_norm.bias" },
 };
 
 typedef struct family_row {
@@ -106,7 +117,8 @@ static const family_row families[] = {
     { "idefics3", "idefics3", NULL, false },       { "mistral3", "pixtral", "mm.1", true },
     { "pixtral", "pixtral", "mm.1", true },        { "qwen2_5_vl", "qwen2.5vl_merger", NULL, false },
     { "qwen2_vl", "qwen2vl_merger", NULL, false }, { "qwen3_vl", "qwen3vl_merger", NULL, false },
-    { "gemma4", "gemma4v", NULL, false }
+    { "gemma4", "gemma4v", NULL, false },          { "llama4", "llama4", "mm.model.fc", false },
+    { "lfm2_vl", "lfm2", "mm.1", false },
 };
 
 static bool ends(const char *name, const char *end) { return view_ends(view_of(name), end); }
@@ -131,8 +143,10 @@ static bool gguf_name(const family_row *f, const char *hf, int run, char *out, s
         }
         if (names[i].hf[0] == '#' && dot && strncmp(dot + 1, names[i].hf + 1, n) == 0 && dot[1 + n] == '.') {
             if (atoi(layer + 7) >= run) return false; /* converters leave out what is not used */
+            const char *own = names[i].gguf; /* Llama 4's norm behind attention is the one before the feed-forward */
+            if (strcmp(f->name, "llama4") == 0 && strcmp(own, "attn_post_norm") == 0) own = "ln2";
             const char *rest = strncmp(dot + 1 + n, ".linear.", 8) == 0 ? dot + 8 + n : dot + 1 + n;
-            snprintf(out, bytes, "v.blk.%d.%s%s", atoi(layer + 7), names[i].gguf, rest);
+            snprintf(out, bytes, "v.blk.%d.%s%s", atoi(layer + 7), own, rest);
             return true;
         }
     }
@@ -207,9 +221,9 @@ static void add_split(gguf_writer *w, const model_tensor *t, const char *name, i
 
 static void add_tensor(gguf_writer *w, const family_row *f, const model_tensor *t, const char *name,
                        const json_value *vc, void **keep) {
-    int     heads = number(vc, "num_attention_heads", number(vc, "num_heads", 1)), n_dims = t->n_dims ? t->n_dims : 1;
-    bool    split = strncmp(f->name, "qwen2", 5) == 0 && strstr(name, "attn_qkv");
-    bool    kernel = strstr(name, "patch_embd.weight") && t->n_dims != 4;
+    int  heads = number(vc, "num_attention_heads", number(vc, "num_heads", 1)), n_dims = t->n_dims ? t->n_dims : 1;
+    bool split = strncmp(f->name, "qwen2", 5) == 0 && strstr(name, "attn_qkv");
+    bool plain = strcmp(f->name, "llama4") == 0, kernel = strstr(name, "patch_embd.weight") && t->n_dims != 4 && !plain;
     int64_t elems = 1;
     for (int i = 0; i < t->n_dims; i++) elems *= t->dims[i];
     if (t->n_dims <= 1 || strstr(name, "patch_embd") || strstr(name, "position")) { /* f32, as converters do it */
@@ -277,6 +291,7 @@ static void set_keys(gguf_writer *w, const family_row *f, const json_value *conf
         set(w, "projector.scale_factor", number(config, "scale_factor", 0));
         set(w, "preproc_image_size", number(json_get(pre, "size"), "longest_edge", 0));
     }
+    if (strcmp(f->name, "llama4") == 0 || strcmp(f->name, "lfm2_vl") == 0) set(w, "projector.scale_factor", 2);
     if (strcmp(f->name, "gemma3") == 0) set(w, "projector.scale_factor", 2); /* 4 x 4 patches, 2 x 2 tokens */
     if (strcmp(f->name, "mistral3") == 0) set(w, "spatial_merge_size", number(config, "spatial_merge_size", 0));
     if (strncmp(f->name, "qwen", 4) == 0) set_qwen(w, f, vc);
@@ -334,7 +349,8 @@ static void read_picture(pixels *p) {
 
 /* From the same pixels: mmproj files leave some sizes to the family. */
 static void same_rows(const family_row *f, vision *one, vision *two, const pixels *p, int width) {
-    bool    bits = !f->permuted && strcmp(f->name, "gemma4") != 0; /* whose patches are permuted */
+    /* Those whose patches are permuted. */
+    bool    bits = !f->permuted && strcmp(f->name, "gemma4") != 0 && strcmp(f->name, "lfm2_vl") != 0;
     pixels *tiles;
     float  *a, *b;
     int     n_tiles, n, m;

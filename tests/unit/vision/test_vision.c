@@ -147,6 +147,21 @@ static void check_pixels(const golden *g, const json_value *c) {
         assert_int_equal(pixels_off(g, c, i, g->pixels, &at), 0);
 }
 
+/* What stands for each picture in the prompt is what the reference's processor writes. */
+static void check_words(const golden *g, const json_value *c) {
+    const json_value *words = json_get(c, "words");
+    for (size_t i = 0; words && i < json_count(json_get(c, "pictures")); i++) {
+        str    out = { 0 };
+        pixels p;
+        err    e = { 0 };
+        read_picture(&p, picture_of(c, i));
+        assert_int_equal(vision_write(g->v, &p, &out, &e), 0);
+        assert_string_equal(str_cstr(&out), json_cstr(json_at(words, i)));
+        str_deinit(&out);
+        pixels_deinit(&p);
+    }
+}
+
 /* Rows from the reference's own pixels, so that nothing but the tower differs. */
 static float *tower_rows(golden *g, const json_value *c, int *n_rows) {
     const uint8_t *px = (const uint8_t *)g->pixels + integer(c, "pixels_at");
@@ -301,6 +316,7 @@ static void check_on(const char *family, const char *device) {
         const json_value *c = json_at(cases, i);
         int               n;
         check_pixels(&g, c);
+        check_words(&g, c);
         float       *rows = tower_rows(&g, c, &n);
         const float *want = (const float *)(const void *)g.rows + integer(c, "rows_at");
         double       off = rows_off(&g, c, rows, want, n) / real(c, "row_std");
@@ -337,6 +353,19 @@ static void test_detail(void **state) {
         { { .kind = VISION_GEMMA4, .patch = 16, .merge = 3, .most = 280 }, 11 * 23, 5 * 11 },
         { { .kind = VISION_GEMMA3, .patch = 14, .merge = 4, .side = 896 }, 256, 256 },
         { { .kind = VISION_IDEFICS3, .patch = 16, .merge = 4, .side = 512, .edge = 2048, .split = true }, 64 * 9, 64 },
+        { { .kind = VISION_LLAMA4, .patch = 14, .merge = 2, .side = 336, .most = 16 }, 144 * 16, 144 },
+        { { .kind = VISION_LFM2,
+            .patch = 16,
+            .merge = 2,
+            .side = 512,
+            .least = 64,
+            .most = 256,
+            .tiles = { 2, 10 },
+            .split = true,
+            .thumbnail = true,
+            .tolerance = 2 },
+          256 * 8 + 242,
+          242 },
     };
     pixels p = { .width = 2000, .height = 1000 };
     (void)state;
@@ -347,8 +376,8 @@ static void test_detail(void **state) {
         assert_int_equal(plan_make(&full, &rows[i].rules, &p, &e), 0);
         p.low = true;
         assert_int_equal(plan_make(&low, &rows[i].rules, &p, &e), 0);
-        assert_int_equal(full.n_tiles * full.tile_rows, rows[i].full);
-        assert_int_equal(low.n_tiles * low.tile_rows, rows[i].low);
+        assert_int_equal((full.n_tiles - 1) * full.tile_rows + full.whole_rows, rows[i].full);
+        assert_int_equal((low.n_tiles - 1) * low.tile_rows + low.whole_rows, rows[i].low);
     }
 }
 
@@ -363,6 +392,8 @@ static void test_qwen3_vl(void **state) { (void)state, check_family("qwen3_vl");
 static void test_gemma4(void **state) { (void)state, check_family("gemma4"); }
 static void test_qwen3_5(void **state) { (void)state, check_family("qwen3_5"); }
 static void test_gemma4_e(void **state) { (void)state, check_family("gemma4_e"); }
+static void test_llama4(void **state) { (void)state, check_family("llama4"); }
+static void test_lfm2_vl(void **state) { (void)state, check_family("lfm2_vl"); }
 
 /* Pillow's own results, to the bit. */
 static void test_resize(void **state) {
@@ -401,12 +432,12 @@ static void test_resize(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_resize),     cmocka_unit_test(test_gemma3),
-                                        cmocka_unit_test(test_detail),     cmocka_unit_test(test_llava),
-                                        cmocka_unit_test(test_idefics3),   cmocka_unit_test(test_mistral3),
-                                        cmocka_unit_test(test_pixtral),    cmocka_unit_test(test_qwen2_vl),
-                                        cmocka_unit_test(test_qwen2_5_vl), cmocka_unit_test(test_qwen3_vl),
-                                        cmocka_unit_test(test_gemma4),     cmocka_unit_test(test_qwen3_5),
-                                        cmocka_unit_test(test_gemma4_e) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_resize),   cmocka_unit_test(test_gemma3),   cmocka_unit_test(test_detail),
+        cmocka_unit_test(test_llava),    cmocka_unit_test(test_idefics3), cmocka_unit_test(test_mistral3),
+        cmocka_unit_test(test_pixtral),  cmocka_unit_test(test_qwen2_vl), cmocka_unit_test(test_qwen2_5_vl),
+        cmocka_unit_test(test_qwen3_vl), cmocka_unit_test(test_gemma4),   cmocka_unit_test(test_qwen3_5),
+        cmocka_unit_test(test_gemma4_e), cmocka_unit_test(test_llama4),   cmocka_unit_test(test_lfm2_vl)
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Families of vision.py whose image processors have no class that uses Pillow: torchvision_pillow.py stands in for torchvision.
+
+Sizes, tiles and the words around the rows are the processors' own. They are run twice: without scaling of colours, for the
+bytes of the tiles, and with it, for the tower.
+"""
+
+import types
+
+import numpy as np
+import torch
+
+PLAIN = {"do_rescale": False, "do_normalize": False}
+
+
+def words(cls, attributes, fields, **more):
+    """What a processor puts in the place of one picture's placeholder."""
+    own = types.SimpleNamespace(**attributes)
+    for name in dir(cls):
+        if name.startswith("_") and not name.startswith("__") and callable(getattr(cls, name)):
+            try:
+                setattr(own, name, types.MethodType(getattr(cls, name), own))
+            except TypeError:
+                pass
+    return cls.replace_image_token(own, fields, 0, **more)
+
+
+def joined(parts, key):
+    return torch.cat([p[key] for p in parts])
+
+
+# --- Llama 4
+
+def short_colours(x, proc):
+    """What rescale_and_normalize makes of bytes, in bfloat16. Torch before 2.0 rounds the factor, too; later ones do not."""
+    from torchvision.transforms.v2 import functional
+
+    x = (x.float() * torch.tensor(proc.rescale_factor, dtype=torch.float32)).to(torch.bfloat16)
+    return functional.normalize(x, proc.image_mean, proc.image_std)
+
+
+def run_llama4(spec, proc, pictures):
+    from transformers.models.llama4.processing_llama4 import Llama4Processor
+
+    tiles, text, parts = [], [], []
+    for p in pictures:
+        raw = proc(images=[p], return_tensors="pt", **PLAIN)
+        tiles.append([t.permute(1, 2, 0).contiguous().numpy() for t in raw["pixel_values"].to(torch.uint8)])
+        own = {"patch_size": spec["config"]["vision_config"]["patch_size"], "downsample_ratio": 4}
+        text.append(words(Llama4Processor, own, {"pixel_values": raw["pixel_values"],
+                                                 "aspect_ratios": raw["aspect_ratios"].tolist()}))
+        bytes_of = raw["pixel_values"].to(torch.uint8)
+        parts.append(short_colours(bytes_of, proc))
+    return {"pixel_values": torch.cat(parts).float()}, tiles, text
+
+
+def rows_llama4(model, out):
+    got = model.get_image_features(pixel_values=out["pixel_values"], vision_feature_select_strategy="default",
+                                   return_dict=True).last_hidden_state
+    return model.multi_modal_projector(got.reshape(-1, got.shape[-1]))
+
+
+# --- LFM2-VL
+
+def unpatch(rows, h, w, p):
+    return rows[: h * w].view(h, w, p, p, 3).permute(0, 2, 1, 3, 4).reshape(h * p, w * p, 3)
+
+
+def run_lfm2(spec, proc, pictures):
+    from transformers.models.lfm2_vl.processing_lfm2_vl import Lfm2VlProcessor
+
+    tiles, text, parts = [], [], []
+    for p in pictures:
+        raw = proc(images=[[p]], return_tensors="pt", return_row_col_info=True, **PLAIN)
+        shapes = raw["spatial_shapes"].tolist()
+        tiles.append([unpatch(x, h, w, proc.encoder_patch_size).to(torch.uint8).numpy()
+                      for x, (h, w) in zip(raw["pixel_values"], shapes)])
+        own = {"image_processor": proc, "image_token": "<image>", "image_start_token": "<|image_start|>",
+               "image_end_token": "<|image_end|>", "image_thumbnail_token": "<|img_thumbnail|>"}
+        text.append(words(Lfm2VlProcessor, own, raw, use_image_special_tokens=True))
+        parts.append(proc(images=[[p]], return_tensors="pt"))
+    return {k: joined(parts, k) for k in ("pixel_values", "spatial_shapes", "pixel_attention_mask")}, tiles, text
+
+
+def rows_lfm2(model, out):
+    return torch.cat(model.get_image_features(**out, return_dict=True).pooler_output)
+
+
+def add(family, TEXT, HALF, USUAL, IMAGE):
+    family("llama4", {
+        "architectures": ["Llama4ForConditionalGeneration"], "model_type": "llama4", "boi_token_index": 151,
+        "eoi_token_index": 152, "image_token_index": IMAGE, "tie_word_embeddings": False,
+        "text_config": dict(TEXT, model_type="llama4_text", num_hidden_layers=4, rms_norm_eps=1e-5, hidden_act="silu",
+                            intermediate_size=24, intermediate_size_mlp=48, num_local_experts=3, num_experts_per_tok=1,
+                            interleave_moe_layer_step=2, attention_chunk_size=48, no_rope_layers=[1, 1, 1, 0],
+                            attn_temperature_tuning=True, attn_scale=0.1, floor_scale=32, use_qk_norm=True,
+                            attention_bias=False, rope_theta=500000.0, rope_scaling={
+                                "factor": 8.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+                                "original_max_position_embeddings": 64, "rope_type": "llama3"}),
+        "vision_config": {"model_type": "llama4_vision_model", "hidden_size": 32, "intermediate_size": 128,
+                          "num_hidden_layers": 2, "num_attention_heads": 2, "num_channels": 3, "image_size": 32,
+                          "patch_size": 8, "hidden_act": "gelu", "norm_eps": 1e-5, "pixel_shuffle_ratio": 0.5,
+                          "projector_input_dim": 40, "projector_output_dim": 40, "vision_output_dim": 40,
+                          "multi_modal_projector_bias": False, "projector_dropout": 0.0, "rope_theta": 10000,
+                          "vision_feature_layer": -1, "vision_feature_select_strategy": "default"},
+    }, dict(USUAL, **HALF, image_processor_type="Llama4ImageProcessorFast", size={"height": 32, "width": 32},
+            max_patches=16, resize_to_max_canvas=False, do_convert_rgb=True, resample=2), "Llama4ImageProcessor",
+        run=run_llama4, rows=rows_llama4, word="<|patch|>")
+
+    family("lfm2_vl", {
+        "architectures": ["Lfm2VlForConditionalGeneration"], "model_type": "lfm2_vl", "image_token_id": IMAGE,
+        "do_image_splitting": True, "downsample_factor": 2, "encoder_patch_size": 4, "max_image_tokens": 8,
+        "max_num_patches": 64, "max_pixels_tolerance": 2.0, "max_tiles": 4, "min_image_tokens": 4, "min_tiles": 2,
+        "projector_bias": True, "projector_hidden_act": "gelu", "projector_hidden_size": 48,
+        "projector_use_layernorm": True, "tile_size": 16, "tie_word_embeddings": True, "use_image_special_tokens": True,
+        "use_thumbnail": True, "vision_feature_layer": -1,
+        "text_config": {"model_type": "lfm2", "architectures": ["Lfm2ForCausalLM"], "hidden_size": 32, "block_dim": 32,
+                        "block_ff_dim": 96, "block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 1.0,
+                        "block_mlp_init_scale": 1.0, "block_multiple_of": 16, "block_norm_eps": 1e-5,
+                        "block_use_swiglu": True, "block_use_xavier_init": True, "conv_L_cache": 3, "conv_bias": False,
+                        "conv_dim": 32, "conv_dim_out": 32, "conv_use_xavier_init": True, "eos_token_id": 7,
+                        "layer_types": ["conv", "full_attention"], "num_hidden_layers": 2, "num_attention_heads": 2,
+                        "num_key_value_heads": 1, "num_heads": 2, "norm_eps": 1e-5, "rope_theta": 1000000.0,
+                        "max_position_embeddings": 512, "vocab_size": TEXT["vocab_size"], "use_pos_enc": True},
+        "vision_config": {"model_type": "siglip2_vision_model", "hidden_size": 32, "intermediate_size": 56,
+                          "num_hidden_layers": 2, "num_attention_heads": 2, "num_channels": 3, "num_patches": 16,
+                          "patch_size": 4, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6,
+                          "vision_use_head": False, "attention_dropout": 0.0},
+    }, dict(USUAL, **HALF, image_processor_type="Lfm2VlImageProcessorFast", size={"height": 16, "width": 16},
+            do_image_splitting=True, do_pad=True, downsample_factor=2, encoder_patch_size=4, max_image_tokens=8,
+            max_num_patches=64, max_pixels_tolerance=2.0, max_tiles=4, min_image_tokens=4, min_tiles=2, tile_size=16,
+            use_thumbnail=True, return_row_col_info=True, do_convert_rgb=True, resample=2), "Lfm2VlImageProcessor",
+        run=run_lfm2, rows=rows_lfm2, word="<image>")
