@@ -23,6 +23,8 @@ typedef enum vision_kind {
     VISION_GEMMA4,
     VISION_LLAMA4,
     VISION_LFM2,
+    VISION_KIMI_VL,
+    VISION_KIMI_K25,
     VISION_KINDS
 } vision_kind;
 
@@ -33,13 +35,13 @@ typedef struct vision_rules {
     vision_kind   kind;
     pixels_filter filter;
     float         mean[3], std[3];
-    int           patch;       /* pixels of a patch's side */
-    int           merge;       /* patches on a side of the square that becomes a row */
-    int           side;        /* GEMMA3: of the picture; LLAVA: the shorter one; IDEFICS3: of a tile */
-    int           crop;        /* LLAVA */
-    int           edge;        /* IDEFICS3: the longer side before it is cut; PIXTRAL: it is not longer */
-    bool          split;       /* IDEFICS3: into tiles */
-    int           least, most; /* QWEN: pixels; GEMMA4, LFM2: rows; LLAMA4: tiles at most */
+    int           patch; /* pixels of a patch's side */
+    int           merge; /* patches on a side of the square that becomes a row */
+    int           side;  /* GEMMA3: of the picture; LLAVA: the shorter one; IDEFICS3: of a tile */
+    int           crop;  /* LLAVA */
+    int           edge;  /* IDEFICS3: the longer side before it is cut; PIXTRAL: it is not longer; KIMI: patches */
+    bool          split; /* IDEFICS3: into tiles */
+    int           least, most; /* QWEN: pixels; GEMMA4, LFM2: rows; LLAMA4: tiles; KIMI: patches */
     int           window;      /* QWEN2_5: squares on the side of a window */
     bool          whole;       /* the rows of a picture see each other */
     bool          grows;       /* LLAMA4: small pictures are scaled up to as many tiles as there may be */

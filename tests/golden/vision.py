@@ -252,6 +252,8 @@ def fill(name, model):
 def processor_of(spec, path, pil):
     import transformers
 
+    if spec["cls"] is None:
+        return None
     cls = getattr(transformers, spec["cls"] + ("Pil" if pil and "run" not in spec else ""))
     return cls.from_pretrained(path)
 
@@ -446,6 +448,8 @@ def make(name, spec, outdir):
     model, info = cls.from_pretrained(outdir, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
     if info.get("missing_keys") or info.get("unexpected_keys"):
         raise ValueError(f"loading again: {info}")
+    if "run" in spec and hasattr(model, "set_experts_implementation"):
+        model.set_experts_implementation("eager")
     model.eval()
     procs = [processor_of(spec, outdir, False), processor_of(spec, outdir, True)]
     files = {k: bytearray() for k in ("pixels.u8", "rows.f32", "logits.f32")}
@@ -464,6 +468,8 @@ def make(name, spec, outdir):
     with open(os.path.join(outdir, "golden.json"), "w") as f:
         json.dump(doc, f)
         f.write("\n")
+    if "after" in spec:
+        spec["after"](outdir)
     print("  ", name, "cases", len(doc["cases"]), "tv_max", [c.get("tv_max") for c in doc["cases"]],
           "images", [c["images"] for c in doc["cases"]], "std", [(c["row_std"], c["logit_std"]) for c in doc["cases"]])
 

@@ -86,6 +86,96 @@ def rows_lfm2(model, out):
     return torch.cat(model.get_image_features(**out, return_dict=True).pooler_output)
 
 
+# --- Kimi K2.5 and Kimi VL
+
+def run_kimi(spec, proc, pictures):
+    from transformers.models.kimi_k25.processing_kimi_k25 import Kimi_K25Processor
+
+    tiles, text, parts = [], [], []
+    for p in pictures:
+        raw = proc(images=[p], return_tensors="pt", **PLAIN)
+        _, h, w = raw["image_grid_thw"][0].tolist()
+        n = proc.patch_size
+        x = raw["pixel_values"].view(h, w, 3, n, n).permute(0, 3, 1, 4, 2).reshape(h * n, w * n, 3)
+        tiles.append([x.to(torch.uint8).contiguous().numpy()])
+        own = {"image_processor": proc, "image_token": "<|media_pad|>"}
+        text.append(words(Kimi_K25Processor, own, raw))
+        parts.append(proc(images=[p], return_tensors="pt"))
+    return {k: joined(parts, k) for k in ("pixel_values", "image_grid_thw")}, tiles, text
+
+
+def rows_kimi(model, out):
+    return torch.cat(model.model.get_image_features(**out, return_dict=True).pooler_output)
+
+
+def run_kimi_vl(spec, proc, pictures):
+    """As the published processor has it: never larger, within a number of patches, then up to whole squares, black."""
+    import math
+
+    tiles, text, pixels, grids = [], [], [], []
+    pre = spec["processor"]
+    n, limit = pre["patch_size"], pre["in_token_limit"]
+    for p in pictures:
+        w, h = p.size
+        if (w // n) * (h // n) > limit:
+            scale = math.sqrt(limit / ((w // n) * (h // n)))
+            p = p.resize((int(w * scale), int(h * scale)), 3)
+        x = np.asarray(p)
+        x = np.pad(x, [(0, -x.shape[0] % (2 * n)), (0, -x.shape[1] % (2 * n)), (0, 0)])
+        tiles.append([x])
+        h, w = x.shape[0] // n, x.shape[1] // n
+        text.append("<|media_pad|>" * (h * w // 4))
+        t = (torch.from_numpy(x.copy()).float() / 255 - 0.5) / 0.5
+        pixels.append(t.view(h, n, w, n, 3).permute(0, 2, 4, 1, 3).reshape(h * w, 3, n, n))
+        grids.append([1, h, w])
+    return {"pixel_values": torch.cat(pixels), "image_grid_thw": torch.tensor(grids)}, tiles, text
+
+
+def as_kimi_k25(outdir):
+    """The published names, which transformers makes of its own in some places only."""
+    import os
+
+    import generate
+
+    path = os.path.join(outdir, "model.safetensors")
+    named = {}
+    for k, t in generate.st_read(path).items():
+        k = k.replace("language_model.model.blocks.", "language_model.model.layers.")
+        k = k.replace("vision_tower.encoder.patch_embed.", "vision_tower.patch_embed.")
+        named[k.replace("model.mm_projector.", "mm_projector.")] = t
+    generate.st_write(path, named, {"format": "pt"})
+
+
+def as_kimi_vl(outdir):
+    """The files of a Kimi K2.5 under the names of a Kimi VL, whose tower and projector compute the same."""
+    import json
+    import os
+
+    import generate
+
+    as_kimi_k25(outdir)
+    path = os.path.join(outdir, "model.safetensors")
+    named = {}
+    for k, t in generate.st_read(path).items():
+        k = k.replace("mm_projector.proj.0", "multi_modal_projector.linear_1")
+        k = k.replace("mm_projector.proj.2", "multi_modal_projector.linear_2")
+        named[k.replace("mm_projector.pre_norm", "multi_modal_projector.pre_norm")] = t
+    generate.st_write(path, named, {"format": "pt"})
+    path = os.path.join(outdir, "config.json")
+    with open(path) as f:
+        c = json.load(f)
+    v = c["vision_config"]
+    c.update(architectures=["KimiVLForConditionalGeneration"], model_type="kimi_vl", media_placeholder_token_id=c.pop("image_token_id"))
+    v.update(model_type="moonvit", init_pos_emb_height=v.pop("pos_emb_height"), init_pos_emb_width=v.pop("pos_emb_width"))
+    for k in ("projection_hidden_size", "projection_layer_norm_eps", "video_token_id", "vision_start_token_id", "vision_end_token_id"):
+        c.pop(k, None)
+    for k in ("pos_emb_time", "hidden_act"):
+        v.pop(k, None)
+    with open(path, "w") as f:
+        json.dump(c, f, indent=2)
+        f.write("\n")
+
+
 def add(family, TEXT, HALF, USUAL, IMAGE):
     family("llama4", {
         "architectures": ["Llama4ForConditionalGeneration"], "model_type": "llama4", "boi_token_index": 151,
@@ -131,3 +221,29 @@ def add(family, TEXT, HALF, USUAL, IMAGE):
             max_num_patches=64, max_pixels_tolerance=2.0, max_tiles=4, min_image_tokens=4, min_tiles=2, tile_size=16,
             use_thumbnail=True, return_row_col_info=True, do_convert_rgb=True, resample=2), "Lfm2VlImageProcessor",
         run=run_lfm2, rows=rows_lfm2, word="<image>")
+
+    kimi = {
+        "architectures": ["Kimi_K25ForConditionalGeneration"], "model_type": "kimi_k25", "image_token_id": IMAGE,
+        "video_token_id": 153, "vision_start_token_id": 151, "vision_end_token_id": 152, "projection_hidden_size": 32,
+        "projection_layer_norm_eps": 1e-5, "tie_word_embeddings": False,
+        "text_config": {"model_type": "deepseek_v3", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+                        "num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": TEXT["vocab_size"],
+                        "max_position_embeddings": 512, "kv_lora_rank": 16, "q_lora_rank": 16, "qk_nope_head_dim": 16,
+                        "qk_rope_head_dim": 8, "v_head_dim": 16, "rms_norm_eps": 1e-5, "attention_bias": False,
+                        "moe_intermediate_size": 16, "n_routed_experts": 4, "n_shared_experts": 1,
+                        "num_experts_per_tok": 2, "routed_scaling_factor": 2.5, "norm_topk_prob": True,
+                        "first_k_dense_replace": 1, "moe_layer_freq": 1, "n_group": 1, "topk_group": 1,
+                        "topk_method": "noaux_tc", "scoring_func": "sigmoid", "num_nextn_predict_layers": 0,
+                        "hidden_act": "silu", "rope_theta": 10000.0, "tie_word_embeddings": False},
+        "vision_config": {"model_type": "kimi_k25_vision", "hidden_size": 32, "intermediate_size": 56,
+                          "num_hidden_layers": 2, "num_attention_heads": 2, "patch_size": 4, "pos_emb_height": 6,
+                          "pos_emb_width": 6, "pos_emb_time": 4, "merge_kernel_size": [2, 2],
+                          "hidden_act": "gelu_pytorch_tanh"},
+    }
+    family("kimi_k25", kimi, dict(
+        USUAL, **HALF, image_processor_type="Kimi_K25ImageProcessor", max_patches=64, patch_size=4, merge_size=2,
+        size={"max_height": 12, "max_width": 12}, do_convert_rgb=True, resample=3), "Kimi_K25ImageProcessor",
+        run=run_kimi, rows=rows_kimi, word="<|media_pad|>", after=as_kimi_k25)
+    family("kimi_vl", kimi, dict(HALF, in_token_limit=64, patch_size=4, num_pooled_tokens=1024, pad_input=True,
+                                 image_processor_type="KimiVLImageProcessor"), None,
+           run=run_kimi_vl, rows=rows_kimi, word="<|media_pad|>", after=as_kimi_vl)

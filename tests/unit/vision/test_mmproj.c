@@ -104,6 +104,21 @@ static const name_row names[] = {
     { "vision_adapter.mlp.fc2.weight", "mm.model.mlp.2.weight" },
     { "multi_modal_projector.layer_norm.weight", "mm.input_norm.weight" },
     { "multi_modal_projector.layer_norm.bias", "mm.input_norm.bias" },
+    { "vision_tower.patch_embed.proj.weight", "v.patch_embd.weight" },
+    { "vision_tower.patch_embed.proj.bias", "v.patch_embd.bias" },
+    { "patch_embed.pos_emb.weight", "v.position_embd.weight" },
+    { "final_layernorm.weight", "v.post_ln.weight" },
+    { "final_layernorm.bias", "v.post_ln.bias" },
+    { "projector.pre_norm.weight", "mm.input_norm.weight" },
+    { "projector.pre_norm.bias", "mm.input_norm.bias" },
+    { "mm_projector.proj.0.weight", "mm.1.weight" },
+    { "mm_projector.proj.0.bias", "mm.1.bias" },
+    { "mm_projector.proj.2.weight", "mm.2.weight" },
+    { "mm_projector.proj.2.bias", "mm.2.bias" },
+    { "#norm0", "ln1" },
+    { "#wqkv", "attn_qkv" },
+    { "#wo", "attn_out" },
+    { "#mlp.fc0", "ffn_up" },
 };
 
 typedef struct family_row {
@@ -118,10 +133,24 @@ static const family_row families[] = {
     { "pixtral", "pixtral", "mm.1", true },        { "qwen2_5_vl", "qwen2.5vl_merger", NULL, false },
     { "qwen2_vl", "qwen2vl_merger", NULL, false }, { "qwen3_vl", "qwen3vl_merger", NULL, false },
     { "gemma4", "gemma4v", NULL, false },          { "llama4", "llama4", "mm.model.fc", false },
-    { "lfm2_vl", "lfm2", "mm.1", false },
+    { "lfm2_vl", "lfm2", "mm.1", false },          { "kimi_vl", "kimivl", "mm.1", false },
+    { "kimi_k25", "kimik25", NULL, true },
 };
 
 static bool ends(const char *name, const char *end) { return view_ends(view_of(name), end); }
+
+/* The same ending means other things in some: Llama 4's norm behind attention is the one before the feed-forward, and Kimi
+ * counts from zero. */
+static const char *own_name(const family_row *f, const char *usual) {
+    static const struct {
+        const char *family, *from, *to;
+    } other[] = { { "llama4", "attn_post_norm", "ln2" }, { "kimi", "ln1", "ln2" }, { "kimi", "ffn_up", "ffn_down" } };
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
+        if (strncmp(f->name, other[i].family, strlen(other[i].family)) == 0 && strcmp(usual, other[i].from) == 0)
+            return other[i].to;
+    }
+    return usual;
+}
 
 /* False: the tensor is not the tower's. */
 static bool gguf_name(const family_row *f, const char *hf, int run, char *out, size_t bytes) {
@@ -143,8 +172,8 @@ static bool gguf_name(const family_row *f, const char *hf, int run, char *out, s
         }
         if (names[i].hf[0] == '#' && dot && strncmp(dot + 1, names[i].hf + 1, n) == 0 && dot[1 + n] == '.') {
             if (atoi(layer + 7) >= run) return false; /* converters leave out what is not used */
-            const char *own = names[i].gguf; /* Llama 4's norm behind attention is the one before the feed-forward */
-            if (strcmp(f->name, "llama4") == 0 && strcmp(own, "attn_post_norm") == 0) own = "ln2";
+            bool        first = strstr(hf, ".norm0.") || strstr(hf, ".fc0.");
+            const char *own = first ? names[i].gguf : own_name(f, names[i].gguf);
             const char *rest = strncmp(dot + 1 + n, ".linear.", 8) == 0 ? dot + 8 + n : dot + 1 + n;
             snprintf(out, bytes, "v.blk.%d.%s%s", atoi(layer + 7), own, rest);
             return true;
@@ -178,6 +207,18 @@ static void permute(uint8_t *to, const uint8_t *from, int heads, int dim, size_t
             memcpy(to + (size_t)(h * dim + (i % (dim / 2)) * 2 + i / (dim / 2)) * row,
                    from + (size_t)(h * dim + i) * row, row);
     }
+}
+
+/* Of q and k in one tensor: pairs that columns and rows turn in turn; first all of those, then all of these. */
+static void part(void *all, size_t row, int heads, int64_t rows) {
+    int      n = (int)rows / 3 * 2, dim = (int)rows / 3 / heads;
+    uint8_t *x = all, *from = malloc((size_t)n * row);
+    memcpy(from, x, (size_t)n * row);
+    for (int i = 0; i < n; i++) {
+        int h = i / dim * dim, k = i % dim;
+        memcpy(x + (size_t)(h + k / 2 % 2 * (dim / 2) + k / 4 * 2 + k % 2) * row, from + (size_t)i * row, row);
+    }
+    free(from);
 }
 
 static void add(gguf_writer *w, const char *name, int type, int n_dims, const int64_t *dims, const void *data,
@@ -222,7 +263,8 @@ static void add_split(gguf_writer *w, const model_tensor *t, const char *name, i
 static void add_tensor(gguf_writer *w, const family_row *f, const model_tensor *t, const char *name,
                        const json_value *vc, void **keep) {
     int  heads = number(vc, "num_attention_heads", number(vc, "num_heads", 1)), n_dims = t->n_dims ? t->n_dims : 1;
-    bool split = strncmp(f->name, "qwen2", 5) == 0 && strstr(name, "attn_qkv");
+    bool qkv = strstr(name, "attn_qkv") != NULL, apart = strcmp(f->name, "kimi_k25") == 0 && qkv;
+    bool split = (strncmp(f->name, "qwen2", 5) == 0 || strcmp(f->name, "kimi_vl") == 0) && qkv;
     bool plain = strcmp(f->name, "llama4") == 0, kernel = strstr(name, "patch_embd.weight") && t->n_dims != 4 && !plain;
     int64_t elems = 1;
     for (int i = 0; i < t->n_dims; i++) elems *= t->dims[i];
@@ -232,18 +274,23 @@ static void add_tensor(gguf_writer *w, const family_row *f, const model_tensor *
             x[i] = tensor_bf16_to_f32(((const uint16_t *)(const void *)t->data)[i]);
             if (strstr(name, "soft_emb_norm")) x[i] += 1;
         }
+        if (apart) part(x, sizeof *x, heads, elems); /* a bias */
         *keep = x;
         if (kernel)
             add_patches(w, t, name, x, x + elems);
         else if (split)
             add_split(w, t, name, TENSOR_F32, (const uint8_t *)x, (size_t)elems * sizeof *x);
+        else if (t->n_dims == 3 && strcmp(f->name, "kimi_vl") == 0)
+            add(w, name, TENSOR_F32, 2, (int64_t[]){ t->dims[0], t->dims[1] * t->dims[2] }, x,
+                (size_t)elems * sizeof *x);
         else
             add(w, name, TENSOR_F32, n_dims, t->n_dims ? t->dims : (int64_t[]){ 1 }, x, (size_t)elems * sizeof *x);
         return;
     }
     uint8_t *x = malloc(t->bytes);
     memcpy(x, t->data, t->bytes);
-    if (f->permuted && (strstr(name, "attn_q") || strstr(name, "attn_k")))
+    if (apart) part(x, (size_t)t->dims[0] * 2, heads, t->dims[1]);
+    if (f->permuted && !apart && (strstr(name, "attn_q") || strstr(name, "attn_k")))
         permute(x, t->data, heads, (int)t->dims[1] / heads, (size_t)t->dims[0] * 2);
     *keep = x;
     if (split)
@@ -291,7 +338,8 @@ static void set_keys(gguf_writer *w, const family_row *f, const json_value *conf
         set(w, "projector.scale_factor", number(config, "scale_factor", 0));
         set(w, "preproc_image_size", number(json_get(pre, "size"), "longest_edge", 0));
     }
-    if (strcmp(f->name, "llama4") == 0 || strcmp(f->name, "lfm2_vl") == 0) set(w, "projector.scale_factor", 2);
+    if (strcmp(f->name, "llama4") == 0 || strcmp(f->name, "lfm2_vl") == 0 || strncmp(f->name, "kimi", 4) == 0)
+        set(w, "projector.scale_factor", 2);
     if (strcmp(f->name, "gemma3") == 0) set(w, "projector.scale_factor", 2); /* 4 x 4 patches, 2 x 2 tokens */
     if (strcmp(f->name, "mistral3") == 0) set(w, "spatial_merge_size", number(config, "spatial_merge_size", 0));
     if (strncmp(f->name, "qwen", 4) == 0) set_qwen(w, f, vc);

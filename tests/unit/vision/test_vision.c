@@ -354,6 +354,7 @@ static void test_detail(void **state) {
         { { .kind = VISION_GEMMA3, .patch = 14, .merge = 4, .side = 896 }, 256, 256 },
         { { .kind = VISION_IDEFICS3, .patch = 16, .merge = 4, .side = 512, .edge = 2048, .split = true }, 64 * 9, 64 },
         { { .kind = VISION_LLAMA4, .patch = 14, .merge = 2, .side = 336, .most = 16 }, 144 * 16, 144 },
+        { { .kind = VISION_KIMI_VL, .patch = 14, .merge = 2, .most = 4096, .edge = 512 }, 46 * 23, 26 * 13 },
         { { .kind = VISION_LFM2,
             .patch = 16,
             .merge = 2,
@@ -394,6 +395,8 @@ static void test_qwen3_5(void **state) { (void)state, check_family("qwen3_5"); }
 static void test_gemma4_e(void **state) { (void)state, check_family("gemma4_e"); }
 static void test_llama4(void **state) { (void)state, check_family("llama4"); }
 static void test_lfm2_vl(void **state) { (void)state, check_family("lfm2_vl"); }
+static void test_kimi_vl(void **state) { (void)state, check_family("kimi_vl"); }
+static void test_kimi_k25(void **state) { (void)state, check_family("kimi_k25"); }
 
 /* Pillow's own results, to the bit. */
 static void test_resize(void **state) {
@@ -437,7 +440,8 @@ int main(void) {
         cmocka_unit_test(test_llava),    cmocka_unit_test(test_idefics3), cmocka_unit_test(test_mistral3),
         cmocka_unit_test(test_pixtral),  cmocka_unit_test(test_qwen2_vl), cmocka_unit_test(test_qwen2_5_vl),
         cmocka_unit_test(test_qwen3_vl), cmocka_unit_test(test_gemma4),   cmocka_unit_test(test_qwen3_5),
-        cmocka_unit_test(test_gemma4_e), cmocka_unit_test(test_llama4),   cmocka_unit_test(test_lfm2_vl)
+        cmocka_unit_test(test_gemma4_e), cmocka_unit_test(test_llama4),   cmocka_unit_test(test_lfm2_vl),
+        cmocka_unit_test(test_kimi_vl),  cmocka_unit_test(test_kimi_k25)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
