@@ -26,7 +26,7 @@ int plan_make(vision_plan *p, const vision_rules *rules, const pixels *picture, 
     vision_rules own = *rules;
     int          width = picture->width, height = picture->height;
     plan_detail(&own, picture->low);
-    *p = (vision_plan){ .n_tiles = 1 };
+    *p = (vision_plan){ .n_tiles = 1, .marked = own.marked };
     if (width <= 0 || height <= 0) return err_set(e, ERR_ARG, "a picture of %d x %d pixels", width, height);
     int rc = vision_families[own.kind]->plan(p, &own, width, height, e);
     int square = own.patch * own.merge;

@@ -203,17 +203,23 @@ static int put_rows(vision *v, const pixels *tile, const vision_order *o, float 
     return j.n;
 }
 
-/* The tower's rows that come out: the patches of a square one behind the other, so that they are side by side in a row of the
- * projector. first: in front of the patches. Returns how many there are. */
-static int list_squares(const vision *v, const pixels *tile, const int32_t *place, int first, int32_t *out) {
-    int m = v->rules.merge, across = tile->width / v->rules.patch, down = tile->height / v->rules.patch, n = 0;
+/* Rows that come out, of a grid of `across` x `down`: those of a square of m x m one behind the other, so that they are side by side
+ * in a row of what comes next. place: where each stands in the batch; NULL: row by row. first: in front of them. Returns how
+ * many there are. */
+static int list_squares(int m, int across, int down, const int32_t *place, int first, int32_t *out) {
+    int n = 0;
     for (int y = 0; y < down / m; y++) {
         for (int x = 0; x < across / m; x++) {
-            for (int k = 0; k < m * m; k++) out[n++] = first + place[(y * m + k / m) * across + x * m + k % m];
+            for (int k = 0; k < m * m; k++) {
+                int at = (y * m + k / m) * across + x * m + k % m;
+                out[n++] = first + (place ? place[at] : at);
+            }
         }
     }
     return n;
 }
+
+static int inner_of(const vision_rules *r) { return r->inner ? r->inner : r->merge; }
 
 static bool by_channel(const vision *v) { return vision_families[v->rules.kind]->by_channel && v->rules.merge > 1; }
 
@@ -244,12 +250,15 @@ static int32_t *put_axes(const vision_order *o, int across, int first) {
     return axes;
 }
 
-/* From what the tower left to rows of the language model. */
-static int project(vision *v, int squares, float *rows, float *out, err *e) {
+/* The stage in front of the projector. */
+static const vision_stage *last_of(const vision *v) { return v->middle.model ? &v->middle : &v->tower; }
+
+/* From what the tower left (rows NULL: on the device) to rows of the language model. */
+static int project(vision *v, int squares, const float *rows, float *out, err *e) {
     int        n = v->rules.merge * v->rules.merge;
     size_t     width = (size_t)v->tower.width_out;
     float     *turned = NULL;
-    stage_step step = { .n = squares, .in = rows, .from = &v->tower, .out = out };
+    stage_step step = { .n = squares, .in = rows, .from = last_of(v), .out = out };
     if (rows && by_channel(v)) {
         if (!(turned = malloc((size_t)squares * (size_t)n * width * sizeof *turned))) return err_set_nomem(e);
         put_channels(turned, rows, width, n, squares);
@@ -257,6 +266,25 @@ static int project(vision *v, int squares, float *rows, float *out, err *e) {
     }
     int rc = stage_run(&v->projector, &step, e);
     free(turned);
+    return rc;
+}
+
+/* Merged rows, through what is left of the tower; into the place of the others where those are not on the device. */
+static int refine(vision *v, const pixels *tile, float *rows, err *e) {
+    const vision_rules *r = &v->rules;
+    int                 across = tile->width / r->patch / r->inner, down = tile->height / r->patch / r->inner;
+    size_t              n = (size_t)across * (size_t)down;
+    int32_t            *list = malloc(n * sizeof *list);
+    float              *out = rows ? malloc(n * (size_t)v->middle.width_out * sizeof *out) : NULL;
+    int                 rc = list && (out || !rows) ? 0 : err_set_nomem(e);
+    if (rc == 0) {
+        stage_step step = { .n = (int)n, .in = rows, .from = &v->tower, .out_rows = list, .out = out };
+        step.n_out = list_squares(r->merge / r->inner, across, down, NULL, 0, list);
+        rc = stage_run(&v->middle, &step, e);
+    }
+    if (rc == 0 && rows) memcpy(rows, out, n * (size_t)v->middle.width_out * sizeof *out);
+    free(list);
+    free(out);
     return rc;
 }
 
@@ -269,9 +297,9 @@ static int run_tile(vision *v, const pixels *tile, const vision_order *o, float 
     const nn_tower_top *top = v->tower.model->net.top;
     const nn_backend   *backend = v->tower.exec->backend;
     size_t              most = (size_t)o->n + 1;
-    int                 first = top->class_row != NULL;
-    int32_t            *axes = put_axes(o, tile->width / v->rules.patch, first);
-    bool                stays = stage_follows(&v->projector, &v->tower) && !by_channel(v);
+    int                 first = top->class_row != NULL, across = tile->width / v->rules.patch;
+    int32_t            *axes = put_axes(o, across, first);
+    bool                stays = stage_follows(&v->projector, last_of(v)) && !by_channel(v);
     float              *own = backend->input ? backend->input(v->tower.exec) : NULL;
     float              *in = own ? own : malloc(most * (size_t)v->tower.width_in * sizeof *in);
     float              *rows = stays ? NULL : malloc(most * (size_t)v->tower.width_out * sizeof *rows);
@@ -280,10 +308,11 @@ static int run_tile(vision *v, const pixels *tile, const vision_order *o, float 
         int32_t   *place = axes + AXES * (o->n + first), *list = place + o->n;
         stage_step step = { .in = in, .order = o, .out_rows = list, .out = rows };
         step.n = put_rows(v, tile, o, in, own != NULL);
-        step.n_out = list_squares(v, tile, place, first, list);
+        step.n_out = list_squares(inner_of(&v->rules), across, tile->height / v->rules.patch, place, first, list);
         if (v->tower.model->tape->n_axes > 0) step.axes = axes;
         rc = stage_run(&v->tower, &step, e);
     }
+    if (rc == 0 && v->middle.model) rc = refine(v, tile, rows, e);
     if (rc == 0) rc = project(v, rows_of(v, tile), rows, out, e);
     if (!own) free(in);
     free(rows);

@@ -45,16 +45,17 @@ enum { VISION_SETS = 8 };
 
 /* What the tower and the projector are built from, and how many rows they take. */
 typedef struct vision_parts {
-    nn_part       tower, projector;
+    nn_part       tower, middle, projector;
     nn_config_set set[VISION_SETS]; /* what the files do not say, or say elsewhere; for both */
     char          keys[64];
-    bool          inside; /* the tower lies in the model's own GGUF file */
-    int           patches, squares;
+    bool          inside;                   /* the tower lies in the model's own GGUF file */
+    int           patches, merged, squares; /* merged: rows of the middle */
 } vision_parts;
 
 struct vision_family {
     const vision_kin *kin; /* ends with one without a type */
     const nn_arch    *tower, *projector;
+    const nn_arch    *middle; /* where rules.inner is not 0: what the merged rows go through before the projector */
     const char       *placeholder; /* what a template prints for a picture */
     const char       *row;         /* what stands for one row */
     bool              grid;        /* positions have several axes, and the rows of a picture stand in a grid of them */

@@ -25,6 +25,7 @@ typedef enum vision_kind {
     VISION_LFM2,
     VISION_KIMI_VL,
     VISION_KIMI_K25,
+    VISION_MINICPMV,
     VISION_KINDS
 } vision_kind;
 
@@ -37,6 +38,7 @@ typedef struct vision_rules {
     float         mean[3], std[3];
     int           patch; /* pixels of a patch's side */
     int           merge; /* patches on a side of the square that becomes a row */
+    int           inner; /* the same of one that becomes a row within the tower; 0: none does */
     int           side;  /* GEMMA3: of the picture; LLAVA: the shorter one; IDEFICS3: of a tile */
     int           crop;  /* LLAVA */
     int           edge;  /* IDEFICS3: the longer side before it is cut; PIXTRAL: it is not longer; KIMI: patches */
@@ -46,6 +48,7 @@ typedef struct vision_rules {
     bool          whole;       /* the rows of a picture see each other */
     bool          grows;       /* LLAMA4: small pictures are scaled up to as many tiles as there may be */
     int           tiles[2];    /* LFM2: at least and at most */
+    bool          marked;      /* MINICPMV: pictures have numbers */
     bool          thumbnail;   /* LFM2: the whole stands behind its tiles */
     float         tolerance;   /* LFM2: larger than what one tile takes by this factor, and it is cut */
 } vision_rules;
@@ -61,11 +64,13 @@ typedef struct vision_plan {
     int  across;      /* rows of a tile that stand beside each other */
     bool padded;      /* what was scaled is in the upper left corner of its tiles, the rest is black */
     bool whole_first; /* the whole stands in front of the other tiles */
+    bool marked;      /* pictures have numbers in the prompt */
+    int  number;      /* of the picture among those of the prompt, from 0 */
     int  whole_width, whole_height; /* the whole comes from the picture itself and has this size; 0: see n_tiles */
     int  whole_rows;                /* its rows; of a picture of one tile: that one's */
 } vision_plan;
 
-/* A model of its own: the tower, or the projector. */
+/* A model of its own: the tower, what comes behind it, or the projector. */
 typedef struct vision_stage {
     nn_model *model;
     nn_exec  *exec;
@@ -85,8 +90,8 @@ typedef struct vision_keep {
 
 struct vision {
     vision_rules rules;
-    vision_stage tower, projector;
-    pool        *workers;           /* for pixels */
+    vision_stage tower, middle, projector; /* middle: its model is NULL where no rows are merged within the tower */
+    pool        *workers;                  /* for pixels */
     int placed_across, placed_down; /* patches of the picture whose learned positions lie in the tower's own input */
     uint8_t     source[VISION_KEY_BYTES]; /* what the tower's file hashes to */
     vision_keep keep;

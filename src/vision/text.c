@@ -25,11 +25,12 @@ int vision_grid(const vision *v, const pixels *picture, int *across, int *advanc
     return 0;
 }
 
-int vision_write(const vision *v, const pixels *picture, str *out, err *e) {
+int vision_write(const vision *v, const pixels *picture, int number, str *out, err *e) {
     const vision_family *f = family_of(v);
     vision_plan          p;
     int                  rc = plan_make(&p, &v->rules, picture, e);
     if (rc < 0) return rc;
+    p.number = number;
     if (f->write)
         f->write(out, &p, f->row);
     else

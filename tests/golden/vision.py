@@ -400,6 +400,10 @@ def run_case(name, spec, model, procs, names, rng, files):
             files["rows.f32"] += d.float().contiguous().numpy().astype("<f4").tobytes()
     x = torch.tensor([ids])
     args = dict(model_args, input_ids=x, attention_mask=torch.ones_like(x), use_cache=False)
+    if "given_rows" in spec:
+        embedded = model.get_input_embeddings()(x)
+        embedded[0, x[0] == IMAGE] = rows
+        args = {"inputs_embeds": embedded, "attention_mask": torch.ones_like(x), "use_cache": False}
     types = (x == IMAGE).long()
     accepted = inspect.signature(type(model).forward).parameters
     for key in ("token_type_ids", "mm_token_type_ids"):

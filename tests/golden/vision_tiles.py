@@ -131,6 +131,43 @@ def run_kimi_vl(spec, proc, pictures):
     return {"pixel_values": torch.cat(pixels), "image_grid_thw": torch.tensor(grids)}, tiles, text
 
 
+# --- MiniCPM-V 4.6
+
+def run_minicpm(spec, proc, pictures):
+    from transformers.models.minicpmv4_6.processing_minicpmv4_6 import MiniCPMV4_6Processor
+
+    tiles, text, pixels, sizes = [], [], [], []
+    n = proc.patch_size
+    for i, p in enumerate(pictures):
+        raw = proc(images=[p], return_tensors="pt", **PLAIN)
+        rows, own = raw["pixel_values"][0].permute(2, 0, 1).reshape(-1, n, 3, n), []
+        at = 0
+        for h, w in raw["target_sizes"].tolist():
+            x = rows[at : at + h * w].view(h, w, n, 3, n).permute(0, 4, 1, 2, 3).reshape(h * n, w * n, 3)
+            own.append(x.to(torch.uint8).contiguous().numpy())
+            at += h * w
+        tiles.append(own)
+        fields = dict(raw, target_sizes=raw["target_sizes"].numpy())
+        names = {"image_token": "<|image_pad|>", "image_start_token": "<image>", "image_end_token": "</image>",
+                 "slice_start_token": "<slice>", "slice_end_token": "</slice>", "slice_mode": proc.slice_mode}
+        text.append(f"<image_id>{i}</image_id>" + words(MiniCPMV4_6Processor, names, fields, image_token_divisor=16))
+        out = proc(images=[p], return_tensors="pt")
+        pixels.append(out["pixel_values"])
+        sizes.append(out["target_sizes"])
+    return {"pixel_values": torch.cat(pixels, -1), "target_sizes": torch.cat(sizes).long()}, tiles, text
+
+
+def rows_minicpm(model, out):
+    """Tile by tile: the reference's merger takes tiles of one size only."""
+    parts, at = [], 0
+    patch = model.config.vision_config.patch_size
+    for size in out["target_sizes"]:
+        n = int(size.prod()) * patch
+        parts += model.model.get_image_features(out["pixel_values"][..., at : at + n], size[None]).pooler_output
+        at += n
+    return torch.cat(parts)
+
+
 def as_kimi_k25(outdir):
     """The published names, which transformers makes of its own in some places only."""
     import os
@@ -247,3 +284,23 @@ def add(family, TEXT, HALF, USUAL, IMAGE):
     family("kimi_vl", kimi, dict(HALF, in_token_limit=64, patch_size=4, num_pooled_tokens=1024, pad_input=True,
                                  image_processor_type="KimiVLImageProcessor"), None,
            run=run_kimi_vl, rows=rows_kimi, word="<|media_pad|>", after=as_kimi_vl)
+    family("minicpmv4_6", {
+        "architectures": ["MiniCPMV4_6ForConditionalGeneration"], "model_type": "minicpmv4_6", "image_token_id": IMAGE,
+        "video_token_id": 153, "insert_layer_id": 1, "image_size": 32, "drop_vision_last_layer": False,
+        "downsample_mode": "16x", "merge_kernel_size": [2, 2], "merger_times": 1, "tie_word_embeddings": True,
+        "text_config": dict(TEXT, model_type="qwen3_5_text", rms_norm_eps=1e-6, hidden_act="silu", head_dim=16,
+                            num_hidden_layers=2, attn_output_gate=True, attention_bias=False, linear_conv_kernel_dim=4,
+                            linear_key_head_dim=8, linear_num_key_heads=2, linear_num_value_heads=2,
+                            linear_value_head_dim=8, full_attention_interval=2, partial_rotary_factor=0.5,
+                            layer_types=["linear_attention", "full_attention"], mamba_ssm_dtype="float32",
+                            tie_word_embeddings=True,
+                            rope_parameters={"rope_type": "default", "rope_theta": 10000.0,
+                                             "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1],
+                                             "mrope_interleaved": True}),
+        "vision_config": {"model_type": "minicpmv4_6_vision", "hidden_size": 32, "intermediate_size": 40,
+                          "num_hidden_layers": 3, "num_attention_heads": 2, "num_channels": 3, "image_size": 24,
+                          "patch_size": 4, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6,
+                          "window_kernel_size": [2, 2]},
+    }, dict(USUAL, **HALF, image_processor_type="MiniCPMV4_6ImageProcessor", max_slice_nums=9, scale_resolution=32,
+            patch_size=4, slice_mode=True, downsample_mode="16x", use_image_id=True, do_convert_rgb=True, resample=3),
+        "MiniCPMV4_6ImageProcessorPil", run=run_minicpm, rows=rows_minicpm, word="<|image_pad|>", given_rows=True)

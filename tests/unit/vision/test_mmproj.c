@@ -134,7 +134,7 @@ static const family_row families[] = {
     { "qwen2_vl", "qwen2vl_merger", NULL, false }, { "qwen3_vl", "qwen3vl_merger", NULL, false },
     { "gemma4", "gemma4v", NULL, false },          { "llama4", "llama4", "mm.model.fc", false },
     { "lfm2_vl", "lfm2", "mm.1", false },          { "kimi_vl", "kimivl", "mm.1", false },
-    { "kimi_k25", "kimik25", NULL, true },
+    { "kimi_k25", "kimik25", NULL, true },         { "minicpmv4_6", "minicpmv4_6", NULL, false },
 };
 
 static bool ends(const char *name, const char *end) { return view_ends(view_of(name), end); }
@@ -152,6 +152,28 @@ static const char *own_name(const family_row *f, const char *usual) {
     return usual;
 }
 
+/* Modules of MiniCPM-V 4.6 between its layers and behind them. */
+static bool merger_name(const char *hf, char *out, size_t bytes) {
+    static const name_row modules[] = { { "vit_merger.layer_norm1", "v.vit_merger.ln1" },
+                                        { "vit_merger.self_attn.q_proj", "v.vit_merger.attn_q" },
+                                        { "vit_merger.self_attn.k_proj", "v.vit_merger.attn_k" },
+                                        { "vit_merger.self_attn.v_proj", "v.vit_merger.attn_v" },
+                                        { "vit_merger.self_attn.out_proj", "v.vit_merger.attn_out" },
+                                        { "vit_merger.pre_norm", "v.vit_merger.ds_ln" },
+                                        { "vit_merger.linear_1", "v.vit_merger.ds_ffn_up" },
+                                        { "vit_merger.linear_2", "v.vit_merger.ds_ffn_down" },
+                                        { "model.merger.mlp.0.pre_norm", "mm.input_norm" },
+                                        { "model.merger.mlp.0.linear_1", "mm.up" },
+                                        { "model.merger.mlp.0.linear_2", "mm.down" } };
+    for (size_t i = 0; i < sizeof modules / sizeof *modules; i++) {
+        const char *at = strstr(hf, modules[i].hf);
+        if (!at) continue;
+        snprintf(out, bytes, "%s%s", modules[i].gguf, at + strlen(modules[i].hf));
+        return true;
+    }
+    return false;
+}
+
 /* False: the tensor is not the tower's. */
 static bool gguf_name(const family_row *f, const char *hf, int run, char *out, size_t bytes) {
     const char *layer = strstr(hf, "layers.");
@@ -163,6 +185,7 @@ static bool gguf_name(const family_row *f, const char *hf, int run, char *out, s
         snprintf(out, bytes, "v.deepstack.%d.%s", 2 * atoi(deep + 22), what + (strncmp(what, "linear_", 7) ? 0 : 7));
         return true;
     }
+    if (merger_name(hf, out, bytes)) return true;
     if (strstr(hf, "language_model") || strstr(hf, "text_model") || strncmp(hf, "lm_head", 7) == 0) return false;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         size_t n = strlen(names[i].hf) - 1;
@@ -340,6 +363,12 @@ static void set_keys(gguf_writer *w, const family_row *f, const json_value *conf
     }
     if (strcmp(f->name, "llama4") == 0 || strcmp(f->name, "lfm2_vl") == 0 || strncmp(f->name, "kimi", 4) == 0)
         set(w, "projector.scale_factor", 2);
+    if (strcmp(f->name, "minicpmv4_6") == 0) {
+        const int32_t after = number(config, "insert_layer_id", 0);
+        set(w, "projector.scale_factor", 4);
+        set(w, "image_size", number(pre, "scale_resolution", 0));
+        assert_int_equal(gguf_writer_set_array(w, "clip.vision.wa_layer_indexes", META_I32, &after, 1, NULL), 0);
+    }
     if (strcmp(f->name, "gemma3") == 0) set(w, "projector.scale_factor", 2); /* 4 x 4 patches, 2 x 2 tokens */
     if (strcmp(f->name, "mistral3") == 0) set(w, "spatial_merge_size", number(config, "spatial_merge_size", 0));
     if (strncmp(f->name, "qwen", 4) == 0) set_qwen(w, f, vc);

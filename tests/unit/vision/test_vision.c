@@ -75,17 +75,17 @@ static bool open_golden(golden *g, const char *family, const char *device) {
 
 /* What is measured before is what opened eyes have, and the rows that they keep and hand in and out. */
 static void check_memory(const golden *g, const char *device) {
-    const vision  *v = g->v;
-    const nn_exec *x[] = { v->tower.exec, v->projector.exec };
-    int            width = g->model->dims->n_embd * g->model->tape->n_parts;
-    uint64_t       measured = 0, on_device, has = v->keep.limit_bytes, rows = 0;
-    err            e = { 0 };
+    const vision *v = g->v;
+    int           width = g->model->dims->n_embd * g->model->tape->n_parts;
+    uint64_t      measured = 0, on_device, has = v->keep.limit_bytes, rows = 0;
+    err           e = { 0 };
     assert_int_equal(
         vision_measure(&measured, &on_device, g->file, NULL, width, &(vision_options){ .device = device }, &e), 0);
-    for (int i = 0; i < 2; i++) {
-        const vision_stage *s = i ? &v->projector : &v->tower;
-        has +=
-            x[i]->memory.heap_bytes + x[i]->memory.pages_bytes + x[i]->memory.weights_bytes + s->model->mem.used_bytes;
+    for (int i = 0; i < 3; i++) {
+        const vision_stage *s = i == 0 ? &v->tower : i == 1 ? &v->middle : &v->projector;
+        if (!s->model) continue;
+        const nn_memory *m = &s->exec->memory;
+        has += m->heap_bytes + m->pages_bytes + m->weights_bytes + s->model->mem.used_bytes;
         rows += (uint64_t)s->max_rows * (uint64_t)(s->width_in + s->width_out) * sizeof(float);
     }
     assert_int_equal(measured, has + rows);
@@ -155,7 +155,7 @@ static void check_words(const golden *g, const json_value *c) {
         pixels p;
         err    e = { 0 };
         read_picture(&p, picture_of(c, i));
-        assert_int_equal(vision_write(g->v, &p, &out, &e), 0);
+        assert_int_equal(vision_write(g->v, &p, (int)i, &out, &e), 0);
         assert_string_equal(str_cstr(&out), json_cstr(json_at(words, i)));
         str_deinit(&out);
         pixels_deinit(&p);
@@ -354,6 +354,15 @@ static void test_detail(void **state) {
         { { .kind = VISION_GEMMA3, .patch = 14, .merge = 4, .side = 896 }, 256, 256 },
         { { .kind = VISION_IDEFICS3, .patch = 16, .merge = 4, .side = 512, .edge = 2048, .split = true }, 64 * 9, 64 },
         { { .kind = VISION_LLAMA4, .patch = 14, .merge = 2, .side = 336, .most = 16 }, 144 * 16, 144 },
+        { { .kind = VISION_MINICPMV,
+            .patch = 14,
+            .merge = 4,
+            .inner = 2,
+            .side = 448,
+            .tiles = { 0, 9 },
+            .split = true },
+          66 + 8 * 64,
+          66 },
         { { .kind = VISION_KIMI_VL, .patch = 14, .merge = 2, .most = 4096, .edge = 512 }, 46 * 23, 26 * 13 },
         { { .kind = VISION_LFM2,
             .patch = 16,
@@ -397,6 +406,7 @@ static void test_llama4(void **state) { (void)state, check_family("llama4"); }
 static void test_lfm2_vl(void **state) { (void)state, check_family("lfm2_vl"); }
 static void test_kimi_vl(void **state) { (void)state, check_family("kimi_vl"); }
 static void test_kimi_k25(void **state) { (void)state, check_family("kimi_k25"); }
+static void test_minicpmv4_6(void **state) { (void)state, check_family("minicpmv4_6"); }
 
 /* Pillow's own results, to the bit. */
 static void test_resize(void **state) {
@@ -441,7 +451,7 @@ int main(void) {
         cmocka_unit_test(test_pixtral),  cmocka_unit_test(test_qwen2_vl), cmocka_unit_test(test_qwen2_5_vl),
         cmocka_unit_test(test_qwen3_vl), cmocka_unit_test(test_gemma4),   cmocka_unit_test(test_qwen3_5),
         cmocka_unit_test(test_gemma4_e), cmocka_unit_test(test_llama4),   cmocka_unit_test(test_lfm2_vl),
-        cmocka_unit_test(test_kimi_vl),  cmocka_unit_test(test_kimi_k25)
+        cmocka_unit_test(test_kimi_vl),  cmocka_unit_test(test_kimi_k25), cmocka_unit_test(test_minicpmv4_6)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
