@@ -87,6 +87,7 @@
     X(vaultgemma)                                                                                                      \
     X(qwen)                                                                                                            \
     X(xverse)                                                                                                          \
+    X(minicpmv)                                                                                                        \
     X(qwen2vl)                                                                                                         \
     X(qwen3vl)                                                                                                         \
     X(qwen3vl_moe)                                                                                                     \

@@ -15,7 +15,8 @@ extern const nn_arch models_projector_gemma3, models_projector_llava, models_pro
     models_projector_gemma4, models_projector_voxtral, models_projector_gemma4_ears;
 
 extern const nn_arch models_llama4_tower, models_projector_llama4, models_siglip2, models_projector_lfm2,
-    models_moonvit, models_projector_moonvit, models_minicpmv_tower, models_minicpmv_rest, models_projector_minicpmv;
+    models_moonvit, models_projector_moonvit, models_minicpmv_tower, models_minicpmv_rest, models_projector_minicpmv,
+    models_resampler;
 
 /* A head that goes on from another model's inner states. */
 extern const nn_arch models_eagle3;

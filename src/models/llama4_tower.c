@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tower of Llama 4, and its projector. Tiles of one size with learned positions, the class row's the last of them; a head's
- * pairs lie side by side, the first half of them turned by a patch's column and the second by its row, counted from one, since
- * the class row is not turned. The projector gets a square of patches side by side: two layers with GELU behind each, and a
- * matrix.
+ * The tower of Llama 4, and its projector. Tiles of one size with learned positions, the class row's the last of them;
+ * a head's pairs lie side by side, the first half of them turned by a patch's column and the second by its row, counted
+ * from one, since the class row is not turned. The projector gets a square of patches side by side: two layers with
+ * GELU behind each, and a matrix.
  */
 #include "nn/nn.h"
 

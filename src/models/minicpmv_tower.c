@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tower of MiniCPM-V 4.6, in two parts, and its projector. Behind one of SigLIP's layers the four patches of a square see each
- * other alone, and become one row: their mean, and what two layers make of all four. Fewer rows go through the layers that
- * are left (the second part), and four of them, side by side, through the projector. Without that merger (pictures of four times
- * as many rows) the first part has all layers, and there is no second one.
+ * The tower of MiniCPM-V 4.6, in two parts, and its projector. Behind one of SigLIP's layers the four patches of a
+ * square see each other alone, and become one row: their mean, and what two layers make of all four. Fewer rows go
+ * through the layers that are left (the second part), and four of them, side by side, through the projector. Without
+ * that merger (pictures of four times as many rows) the first part has all layers, and there is no second one.
  */
 #include "nn/nn.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tower of Kimi VL and Kimi K2.5 (MoonViT), and its projector. Pictures of any size; learned positions in between by a cubic
- * kernel; a head's pairs are turned by a patch's column and row in turn, with the same frequencies. mmproj files of K2.5 have
- * the pairs that columns turn first, then those that rows turn. A square of patches, each with its norm, becomes a row through
- * two layers.
+ * The tower of Kimi VL and Kimi K2.5 (MoonViT), and its projector. Pictures of any size; learned positions in between
+ * by a cubic kernel; a head's pairs are turned by a patch's column and row in turn, with the same frequencies. mmproj
+ * files of K2.5 have the pairs that columns turn first, then those that rows turn. A square of patches, each with its
+ * norm, becomes a row through two layers.
  */
 #include "nn/nn.h"
 

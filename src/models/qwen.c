@@ -41,6 +41,8 @@ static void setup_first(nn_config *c, hparams *h) {
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
     if (nn_config_arch(c, "qwen")) setup_first(c, h);
+    if (nn_config_arch(c, "minicpmv"))
+        nn_config_only_number(c, NULL, "version", 2.6); /* others have other models inside */
     bool listed = nn_config_count(c, NULL, "layer_types") > 0;
     int *from = nn_config_alloc(c, (size_t)h->d.n_layer, sizeof *from);
     for (int i = 0; i < h->d.n_layer; i++) from[i] = h->use_window && h->window > 0 && i >= h->first_window;
@@ -115,8 +117,11 @@ static void forward(nn_tape *t, const nn_net *net) {
 }
 
 #define ACT .act = "silu|swish"
-const nn_arch models_qwen = { NN_FAMILY, .names = NN_NAMES("qwen"), .hf_layers = "model.h.", ACT };
-const nn_arch models_qwen2 = { NN_FAMILY, .names = NN_NAMES("qwen2"), ACT };
+const nn_arch            models_qwen = { NN_FAMILY, .names = NN_NAMES("qwen"), .hf_layers = "model.h.", ACT };
+const nn_arch            models_qwen2 = { NN_FAMILY, .names = NN_NAMES("qwen2"), ACT };
+static const char *const roots_minicpmv[] = { "llm.model.", "llm.", NULL };
+const nn_arch models_minicpmv = { NN_FAMILY, .hf_only = true, .names = NN_NAMES("minicpmv"), .hf_roots = roots_minicpmv,
+                                  ACT };
 const nn_arch models_qwen3 = { NN_FAMILY, .names = NN_NAMES("qwen3"), ACT };
 const nn_arch models_qwen2vl = {
     NN_FAMILY, .names = NN_NAMES("qwen2vl", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen25vl"),

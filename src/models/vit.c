@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Towers with learned positions on a fixed grid and norms before each block: SigLIP (Gemma 3, SmolVLM, Idefics 3) and CLIP
- * (LLaVA). SigLIP 2 (LFM2-VL) takes pictures of any shape, with positions in between. CLIP has a class row in front, a norm before the first layer, and LLaVA takes what comes out of the last layer but
- * one, without a norm behind it. The second names of a tensor are those of Ollama's files, which have the tower inside.
+ * Towers with learned positions on a fixed grid and norms before each block: SigLIP (Gemma 3, SmolVLM, Idefics 3) and
+ * CLIP (LLaVA). SigLIP 2 (LFM2-VL) takes pictures of any shape, with positions in between. CLIP has a class row in
+ * front, a norm before the first layer, and LLaVA takes what comes out of the last layer but one, without a norm behind
+ * it. The second names of a tensor are those of Ollama's files, which have the tower inside.
  */
 #include "nn/nn.h"
 
@@ -10,7 +11,7 @@
 
 typedef struct hparams {
     nn_tower_dims t;
-    bool          clip;
+    bool          clip, nearest;
     int           n_run; /* layers that are run */
     bool          quick; /* x * sigmoid(1.702 x) for GELU */
     nn_act_kind   act;
@@ -57,6 +58,7 @@ static void setup_2(nn_config *c, void *p) {
     hparams *h = p;
     h->t.image = h->t.patch;
     setup(c, p);
+    h->nearest = nn_config_int(c, "positions.nearest", NULL, 0) != 0;
     nn_config_only_number(c, NULL, "vision_feature_layer", -1);
 }
 
@@ -96,14 +98,15 @@ static void bind_top_2(nn_binder *b, void *out, const void *p) {
     top                     *t = out;
     const int64_t            n = h->t.d.n_embd, pixels = 3 * h->t.patch * h->t.patch,
                   all = nn_bind_size(b, table[0], table[1]) / n;
-    if (nn_bind_exists(b, "v.patch_embd", NULL)) { /* as a convolution has it: [channel][y][x] */
-        nn_bind_patches(b, &t->patch, "v.patch_embd", NULL, pixels, n);
+    if (h->nearest || nn_bind_exists(b, "v.patch_embd", NULL)) { /* as a convolution has it: [channel][y][x] */
+        nn_bind_patches(b, &t->patch, "v.patch_embd", h->nearest ? "model.embeddings.patch_embedding" : NULL, pixels,
+                        n);
     } else {
         nn_bind_linear(b, &t->patch, NULL, "model.embeddings.patch_embedding", pixels, n, 0);
         t->t.channels_last = true;
     }
     while ((t->t.side + 1) * (t->t.side + 1) <= all && t->t.side < NN_MOST_PLACES) t->t.side++;
-    t->t.between = NN_BETWEEN_SMOOTH;
+    t->t.between = h->nearest ? NN_BETWEEN_NEAREST : NN_BETWEEN_SMOOTH;
     nn_bind_table(b, &t->t.positions, table[0], table[1], (int64_t)t->t.side * t->t.side, n);
     nn_bind_norm(b, &t->post, "v.post_ln", "model.post_layernorm", n, 0);
 }
@@ -164,6 +167,7 @@ static const char *const roots[] = { "vision_tower.vision_model.",
                                      "model.vision_tower.",
                                      "model.vision_model.",
                                      "vision_model.",
+                                     "vpm.",
                                      NULL };
 static const char *const names[] = { "siglip_vision_model", NULL };
 const nn_arch            models_siglip = { NN_WHOLE,

@@ -533,6 +533,10 @@ typedef struct nn_tower_top {
     const nn_vec *class_row;     /* a row that is no patch and goes first; NULL: none */
     bool          class_last;    /* its position is the last one, not the first */
 } nn_tower_top;
+/* Of a projector with learned queries (vision/resample.c): its top begins with this. */
+typedef struct nn_query_top {
+    const nn_vec *queries; /* [n][width of what comes out] */
+} nn_query_top;
 /*
  * The same for sounds: a tower takes the frames of a mel spectrogram and halves their number. Its hparams begin with nn_ears_dims
  * and its top with nn_ears_top. An input row is NN_EARS_FRAMES frames around a place, a number (1, or 0 at the first place) and

@@ -32,7 +32,10 @@ int plan_make(vision_plan *p, const vision_rules *rules, const pixels *picture, 
     int square = own.patch * own.merge;
     p->across = p->tile_width / square;
     p->tile_rows = p->whole_rows = p->across * (p->tile_height / square);
-    if (p->whole_width) p->whole_rows = p->whole_width / square * (p->whole_height / square);
+    if (own.queries)
+        p->across = p->tile_rows = p->whole_rows = own.queries;
+    else if (p->whole_width)
+        p->whole_rows = p->whole_width / square * (p->whole_height / square);
     return rc;
 }
 

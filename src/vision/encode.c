@@ -203,9 +203,9 @@ static int put_rows(vision *v, const pixels *tile, const vision_order *o, float 
     return j.n;
 }
 
-/* Rows that come out, of a grid of `across` x `down`: those of a square of m x m one behind the other, so that they are side by side
- * in a row of what comes next. place: where each stands in the batch; NULL: row by row. first: in front of them. Returns how
- * many there are. */
+/* Rows that come out, of a grid of `across` x `down`: those of a square of m x m one behind the other, so that they are
+ * side by side in a row of what comes next. place: where each stands in the batch; NULL: row by row. first: in front of
+ * them. Returns how many there are. */
 static int list_squares(int m, int across, int down, const int32_t *place, int first, int32_t *out) {
     int n = 0;
     for (int y = 0; y < down / m; y++) {
@@ -234,11 +234,12 @@ static void put_channels(float *to, const float *from, size_t width, int n, int 
 
 static int rows_of(const vision *v, const pixels *tile) {
     int square = v->rules.patch * v->rules.merge;
+    if (v->rules.queries) return v->rules.queries;
     return tile->width / square * (tile->height / square);
 }
 
-/* Where the tower's rows are in the picture, [AXES][rows]; the other way round, [n]; and room for a list of them, [n]. With a
- * class row in front (first is 1) the others count from one. */
+/* Where the tower's rows are in the picture, [AXES][rows]; the other way round, [n]; and room for a list of them, [n].
+ * With a class row in front (first is 1) the others count from one. */
 static int32_t *put_axes(const vision_order *o, int across, int first) {
     int      rows = o->n + first;
     int32_t *axes = calloc((size_t)rows * AXES + 2 * (size_t)o->n, sizeof *axes);
@@ -299,7 +300,7 @@ static int run_tile(vision *v, const pixels *tile, const vision_order *o, float 
     size_t              most = (size_t)o->n + 1;
     int                 first = top->class_row != NULL, across = tile->width / v->rules.patch;
     int32_t            *axes = put_axes(o, across, first);
-    bool                stays = stage_follows(&v->projector, last_of(v)) && !by_channel(v);
+    bool                stays = stage_follows(&v->projector, last_of(v)) && !by_channel(v) && !v->rules.queries;
     float              *own = backend->input ? backend->input(v->tower.exec) : NULL;
     float              *in = own ? own : malloc(most * (size_t)v->tower.width_in * sizeof *in);
     float              *rows = stays ? NULL : malloc(most * (size_t)v->tower.width_out * sizeof *rows);
@@ -313,7 +314,8 @@ static int run_tile(vision *v, const pixels *tile, const vision_order *o, float 
         rc = stage_run(&v->tower, &step, e);
     }
     if (rc == 0 && v->middle.model) rc = refine(v, tile, rows, e);
-    if (rc == 0) rc = project(v, rows_of(v, tile), rows, out, e);
+    if (rc == 0 && v->rules.queries) rc = resample(v, across, o->n / across, rows, out, e);
+    if (rc == 0 && !v->rules.queries) rc = project(v, rows_of(v, tile), rows, out, e);
     if (!own) free(in);
     free(rows);
     free(axes);

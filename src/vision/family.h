@@ -74,8 +74,8 @@ struct vision_family {
     int (*most_tiles)(const vision_rules *r);
     /* What stands in the prompt; NULL: the words of its rows and nothing else. */
     void (*write)(str *out, const vision_plan *p, const char *row);
-    /* What the tower and the projector need beside the files; NULL: nothing. */
-    void (*parts)(vision_parts *p, const vision_rules *r, const model_file *model);
+    /* What the tower and the projector need beside what the file with the tower says; NULL: nothing. */
+    void (*parts)(vision_parts *p, const vision_rules *r, const model_file *file);
 };
 
 /* By kind. */

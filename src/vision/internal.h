@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside the vision room: families/ behind family.h (what differs from family to family, a file each), source.c and rules.c (what the files
- * say about preparing pictures), cut.c (sizes and pieces), text.c (words in the prompt and its positions), open.c, order.c
- * (which patch is where), places.c (learned positions), encode.c (the tower and the projector), keep.c (rows that are there already); of sounds mel.c (what a
- * tower gets) and the files behind ears_impl.h.
+ * Inside the vision room: families/ behind family.h (what differs from family to family, a file each), source.c and
+ * rules.c (what the files say about preparing pictures), cut.c (sizes and pieces), text.c (words in the prompt and its
+ * positions), open.c, order.c (which patch is where), places.c (learned positions), encode.c and resample.c (the tower
+ * and the projector), keep.c (rows that are there already); of sounds mel.c (what a tower gets) and the files behind
+ * ears_impl.h.
  */
 #ifndef VISION_INTERNAL_H
 #define VISION_INTERNAL_H
@@ -26,6 +27,7 @@ typedef enum vision_kind {
     VISION_KIMI_VL,
     VISION_KIMI_K25,
     VISION_MINICPMV,
+    VISION_MINICPMV_2,
     VISION_KINDS
 } vision_kind;
 
@@ -48,6 +50,7 @@ typedef struct vision_rules {
     bool          whole;       /* the rows of a picture see each other */
     bool          grows;       /* LLAMA4: small pictures are scaled up to as many tiles as there may be */
     int           tiles[2];    /* LFM2: at least and at most */
+    int           queries;     /* rows of every tile, whatever its size; 0: those of its squares */
     bool          marked;      /* MINICPMV: pictures have numbers */
     bool          thumbnail;   /* LFM2: the whole stands behind its tiles */
     float         tolerance;   /* LFM2: larger than what one tile takes by this factor, and it is cut */
@@ -137,6 +140,9 @@ typedef struct stage_step {
     float              *out; /* [n_out][width_out]; NULL: they stay where they are */
 } stage_step;
 int stage_run(vision_stage *s, const stage_step *step, err *e);
+
+/* resample.c. rows: of the tower, of a tile of so many patches. */
+int resample(vision *v, int across, int down, const float *rows, float *out, err *e);
 
 /* open.c */
 void tower_identify(uint8_t out[VISION_KEY_BYTES], const model_file *f); /* by its tensors */

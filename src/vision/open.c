@@ -60,10 +60,10 @@ static void find_parts(vision_parts *p, const vision_rules *r, const model_file 
         vision_set(p, "projection_dim", width, false);
         if (ff > 0) vision_set(p, "feed_forward_length", ff, true);
     }
-    if (f->parts) f->parts(p, r, model);
+    if (f->parts) f->parts(p, r, mmproj ? mmproj : model);
     p->patches = plan_most_patches(r) + 1;
     p->merged = r->inner ? plan_most_patches(r) / (r->inner * r->inner) : 0;
-    p->squares = plan_most_patches(r) / (r->merge * r->merge);
+    p->squares = plan_most_patches(r) / (r->merge * r->merge) + r->queries;
 }
 
 static size_t kept_bytes(const vision_rules *r, int squares, int width, const vision_options *o) {
@@ -91,7 +91,8 @@ static int open_stages(vision *v, const model_file *f, const vision_parts *s, in
         together = r->merge * r->merge / together;
         last = &v->middle;
     }
-    if (!fits || last->width_out * together != v->projector.width_in)
+    int wide = last->width_out * together + (r->queries ? 2 * v->projector.width_out : 0);
+    if (!fits || wide != v->projector.width_in)
         return err_set(e, ERR_FORMAT, "%s: tower and projector do not fit each other", model_file_path(f));
     if (v->projector.width_out != width)
         return err_set(e, ERR_ARG, "%s makes rows of %d for a language model of %d: it belongs to another one",

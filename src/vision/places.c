@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The learned position of a patch, where a tower's positions are for another number of rows and columns than the picture has.
+ * The learned position of a patch, where a tower's positions are for another number of rows and columns than the
+ * picture has.
  *
  *     corners   between the four that are nearest, the outer ones on the picture's outer patches
  *     smooth    the same from half-patch centres; where there are more positions than patches, the mean of those that fall upon

@@ -8,7 +8,10 @@ const char *vision_placeholder(const vision *v) { return family_of(v)->placehold
 const char *vision_row_word(const vision *v) { return family_of(v)->row; }
 bool        vision_whole(const vision *v) { return v->rules.whole; }
 
-int vision_most_rows(const vision *v) { return plan_most_patches(&v->rules) / (v->rules.merge * v->rules.merge); }
+int vision_most_rows(const vision *v) {
+    const vision_rules *r = &v->rules;
+    return r->queries ? r->queries : plan_most_patches(r) / (r->merge * r->merge);
+}
 
 void vision_put_rows(str *out, const char *word, int n) {
     for (int i = 0; i < n; i++) str_puts(out, word);

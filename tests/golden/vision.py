@@ -236,7 +236,7 @@ def fill(name, model):
                 t.fill_(1.7)
             elif key.endswith("std_scale"):
                 t.copy_(1 + 0.2 * generate.noise(name, key, tuple(t.shape)))
-            elif key.endswith(("std_bias", "class_embedding")):
+            elif key.endswith(("std_bias", "class_embedding", "resampler.query")):
                 t.copy_(0.3 * generate.noise(name, key, tuple(t.shape)))
             elif "position_embedding" in key or "pos_embed" in key:
                 t.copy_(0.4 * generate.noise(name, key, tuple(t.shape)))
@@ -425,15 +425,20 @@ def run_case(name, spec, model, procs, names, rng, files):
     return case
 
 
-def make(name, spec, outdir):
+def saved(name, spec, outdir):
+    """The model as it is saved, and loaded again as float32."""
     import transformers
     from transformers import AutoConfig
 
-    os.makedirs(outdir)
-    generate.write_config(outdir, spec["config"])
-    with open(os.path.join(outdir, "preprocessor_config.json"), "w") as f:
-        json.dump(spec["processor"], f, indent=2)
-        f.write("\n")
+    if "build" in spec:
+        model = spec["build"](spec)
+        fill(name, model)
+        model.to(torch.bfloat16)
+        tensors = model.state_dict()
+        generate.st_write(os.path.join(outdir, "model.safetensors"), spec["tensors"](tensors), {"format": "pt"})
+        model = spec["build"](spec)  # anew: what is computed at first, such as frequencies, stays float32
+        model.load_state_dict({k: t.float() for k, t in tensors.items()})
+        return model
     config = AutoConfig.from_pretrained(outdir)
     torch.manual_seed(1)
     cls = getattr(transformers, spec["config"]["architectures"][0])
@@ -454,6 +459,16 @@ def make(name, spec, outdir):
         raise ValueError(f"loading again: {info}")
     if "run" in spec and hasattr(model, "set_experts_implementation"):
         model.set_experts_implementation("eager")
+    return model
+
+
+def make(name, spec, outdir):
+    os.makedirs(outdir)
+    generate.write_config(outdir, spec["config"])
+    with open(os.path.join(outdir, "preprocessor_config.json"), "w") as f:
+        json.dump(spec["processor"], f, indent=2)
+        f.write("\n")
+    model = saved(name, spec, outdir)
     model.eval()
     procs = [processor_of(spec, outdir, False), processor_of(spec, outdir, True)]
     files = {k: bytearray() for k in ("pixels.u8", "rows.f32", "logits.f32")}

@@ -168,6 +168,92 @@ def rows_minicpm(model, out):
     return torch.cat(parts)
 
 
+# --- MiniCPM-V 2.6
+
+def waves(dim, h, w):
+    """Of columns, then of rows: sines and cosines of dim / 4 frequencies each."""
+    omega = 1.0 / 10000 ** (torch.arange(dim // 4, dtype=torch.float64) / (dim // 4))
+    x, y = (torch.outer(torch.arange(n, dtype=torch.float64), omega) for n in (w, h))
+    x, y = (torch.cat([a.sin(), a.cos()], -1) for a in (x, y))
+    return torch.cat([x[None].expand(h, -1, -1), y[:, None].expand(-1, w, -1)], -1).reshape(h * w, dim).float()
+
+
+def build_minicpm_2(spec):
+    """The parts under the names of the published code: SigLIP with the positions of MiniCPM-V (as 4.6 has them), a resampler
+    written after the published one, and Qwen 2."""
+    from torch import nn
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+    from transformers.models.minicpmv4_6.configuration_minicpmv4_6 import MiniCPMV4_6VisionConfig
+    from transformers.models.minicpmv4_6.modeling_minicpmv4_6 import MiniCPMV4_6VisionModel
+
+    c = spec["config"]
+    n, v = c["hidden_size"], {k: x for k, x in c["vision_config"].items() if k != "model_type"}
+
+    class Resampler(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.query = nn.Parameter(torch.zeros(c["query_num"], n))
+            self.kv_proj = nn.Linear(v["hidden_size"], n, bias=False)
+            self.attn = nn.MultiheadAttention(n, n // 128)
+            self.ln_q, self.ln_kv, self.ln_post = (nn.LayerNorm(n, eps=1e-6) for _ in range(3))
+            self.proj = nn.Parameter(torch.zeros(n, n))
+
+        def forward(self, x, h, w):
+            x = self.ln_kv(self.kv_proj(x))
+            seen = self.attn(self.ln_q(self.query), x + waves(n, h, w), x)[0]
+            return self.ln_post(seen) @ self.proj
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.vpm = MiniCPMV4_6VisionModel._from_config(MiniCPMV4_6VisionConfig(**v), attn_implementation="eager")
+            self.resampler = Resampler()
+            self.llm = Qwen2ForCausalLM._from_config(Qwen2Config(**{k: c[k] for k in c if k not in (
+                "architectures", "model_type", "vision_config")}), attn_implementation="eager")
+
+        def get_input_embeddings(self):
+            return self.llm.get_input_embeddings()
+
+        def forward(self, inputs_embeds, attention_mask, use_cache):
+            return self.llm(inputs_embeds=inputs_embeds, attention_mask=attention_mask, use_cache=use_cache)
+
+    return Model()
+
+
+def run_minicpm_2(spec, proc, pictures):
+    """Tiles as 4.6 makes them, in steps of a patch."""
+    from transformers import MiniCPMV4_6ImageProcessorPil
+
+    pre, q = spec["processor"], spec["config"]["query_num"]
+    n, scale, most = pre["patch_size"], pre["scale_resolution"], pre["max_slice_nums"]
+    proc = MiniCPMV4_6ImageProcessorPil()
+    tiles, text, pixels, sizes = [], [], [], []
+    for i, p in enumerate(pictures):
+        size = (p.height, p.width)
+        grid = proc.get_sliced_grid(size, most, scale)
+        h, w = proc.find_best_resize(size, scale, n // 4, allow_upscale=grid is None)
+        own = [np.asarray(p.resize((w, h), 3))]
+        words = f"<image_id>{i}</image_id><image>" + "<unk>" * q + "</image>"
+        if grid is not None:
+            h, w = proc.get_refine_size(size, grid, scale, n // 4, allow_upscale=True)
+            all, (rows, cols) = np.asarray(p.resize((w, h), 3)), grid
+            own += [t for row in np.split(all, rows) for t in np.split(row, cols, axis=1)]
+            words += "\n".join([("<slice>" + "<unk>" * q + "</slice>") * cols] * rows)
+        tiles.append([np.ascontiguousarray(t) for t in own])
+        text.append(words)
+        for t in own:
+            h, w = t.shape[0] // n, t.shape[1] // n
+            x = (torch.from_numpy(t.copy()).float() / 255 - 0.5) / 0.5
+            pixels.append(x.view(h, n, w, n, 3).permute(4, 1, 0, 2, 3).reshape(1, 3, n, h * w * n))
+            sizes.append([h, w])
+    return {"tiles": pixels, "sizes": sizes}, tiles, text
+
+
+def rows_minicpm_2(model, out):
+    return torch.cat([model.resampler(model.vpm(x, target_sizes=torch.tensor([s]), use_vit_merger=False).last_hidden_state[0], *s)
+                      for x, s in zip(out["tiles"], out["sizes"])])
+
+
 def as_kimi_k25(outdir):
     """The published names, which transformers makes of its own in some places only."""
     import os
@@ -304,3 +390,18 @@ def add(family, TEXT, HALF, USUAL, IMAGE):
     }, dict(USUAL, **HALF, image_processor_type="MiniCPMV4_6ImageProcessor", max_slice_nums=9, scale_resolution=32,
             patch_size=4, slice_mode=True, downsample_mode="16x", use_image_id=True, do_convert_rgb=True, resample=3),
         "MiniCPMV4_6ImageProcessorPil", run=run_minicpm, rows=rows_minicpm, word="<|image_pad|>", given_rows=True)
+    family("minicpmv", {
+        "architectures": ["MiniCPMV"], "model_type": "minicpmv", "version": 2.6, "query_num": 4, "image_size": 448,
+        "drop_vision_last_layer": False, "batch_vision_input": True, "slice_mode": True, "use_image_id": True,
+        "hidden_size": 128, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 16,
+        "num_key_value_heads": 1, "vocab_size": TEXT["vocab_size"], "max_position_embeddings": 512,
+        "hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "use_sliding_window": False,
+        "tie_word_embeddings": True, "bos_token_id": 1, "eos_token_id": 2,
+        "vision_config": {"model_type": "siglip", "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2,
+                          "num_attention_heads": 2, "image_size": 24, "patch_size": 4},
+    }, dict(HALF, image_processor_type="MiniCPMVImageProcessor", image_feature_size=4, max_slice_nums=3, norm_mean=[0.5] * 3,
+            norm_std=[0.5] * 3, patch_size=4, scale_resolution=16, slice_mode=True, use_image_id=True, im_start="<image>",
+            im_end="</image>", slice_start="<slice>", slice_end="</slice>", unk="<unk>", im_id_start="<image_id>",
+            im_id_end="</image_id>", version=2.6), None, run=run_minicpm_2, rows=rows_minicpm_2, word="<unk>",
+        given_rows=True, build=build_minicpm_2,
+        tensors=lambda t: {k: x for k, x in t.items() if "vit_merger" not in k and k != "llm.lm_head.weight"})

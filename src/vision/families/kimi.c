@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kimi VL and Kimi K2.5: pictures of any size up to a number of patches, never larger than they are, in the corner of as many
- * whole squares as they need. The template prints what stands around the rows.
+ * Kimi VL and Kimi K2.5: pictures of any size up to a number of patches, never larger than they are, in the corner of
+ * as many whole squares as they need. The template prints what stands around the rows.
  */
 #include "models/list.h"
 #include "vision/family.h"
@@ -76,7 +76,7 @@ static int plan(vision_plan *p, const vision_rules *r, int width, int height, er
     return 0;
 }
 
-/* config.json of K2.5 has names of its own for the tower's sizes. In its mmproj files the halves of a head belong to an axis each. */
+/* config.json of K2.5 has names of its own for the tower's sizes. In its mmproj files each axis has a half of a head. */
 static void parts(vision_parts *p, const vision_rules *r, const model_file *model) {
     static const char *const names[][2] = { { "embedding_length", "vt_hidden_size" },
                                             { "feed_forward_length", "vt_intermediate_size" },

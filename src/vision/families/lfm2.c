@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * LFM2-VL: a picture within a budget of rows keeps its shape; a much larger one is cut into a grid of tiles of one size, and the
- * whole, within the budget, stands behind them.
+ * LFM2-VL: a picture within a budget of rows keeps its shape; a much larger one is cut into a grid of tiles of one
+ * size, and the whole, within the budget, stands behind them.
  */
 #include "models/list.h"
 #include "vision/family.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Llama 4: a picture lies in the corner of the grid of tiles that fits it best, and the whole, squeezed into a tile, stands behind
- * its tiles. Words stand between tiles and at the ends of their lines.
+ * Llama 4: a picture lies in the corner of the grid of tiles that fits it best, and the whole, squeezed into a tile,
+ * stands behind its tiles. Words stand between tiles and at the ends of their lines.
  */
 #include "models/list.h"
 #include "vision/family.h"
@@ -29,9 +29,9 @@ static void low(vision_rules *r) { r->most = 1; }
 
 static int most_tiles(const vision_rules *r) { return r->most + 1; }
 
-/* Rows and columns of the canvas that a picture fits with the least change of its size: among those where it need not shrink the
- * one where it grows least (grows: most), else the one where it shrinks least, and of several the smallest. In the floats of the
- * reference, since equal ones count as equal. */
+/* Rows and columns of the canvas that a picture fits with the least change of its size: among those where it need not
+ * shrink the one where it grows least (grows: most), else the one where it shrinks least, and of several the smallest.
+ * In the floats of the reference, since equal ones count as equal. */
 static void find_canvas(const vision_rules *r, int width, int height, int *rows, int *cols) {
     float best = 0;
     *rows = *cols = 1;

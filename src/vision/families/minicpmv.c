@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * MiniCPM-V 4.6: the whole of a picture in about as many pixels as a tile has, and a large picture cut into a grid of tiles behind
- * it. Each picture has its number in the prompt.
+ * MiniCPM-V 2.6 and 4.6: the whole of a picture in about as many pixels as a tile has, and a large picture cut into a
+ * grid of tiles behind it. Each picture has its number in the prompt.
  */
 #include "models/list.h"
 #include "vision/family.h"
@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MOST_TILES = 64, SQUARE = 2 };
+enum { MOST_TILES = 64, SQUARE = 2, QUERIES = 64, SCALE = 448 };
 
 static bool is_4x(const json_value *v) {
     const char *mode = json_cstr(v);
@@ -49,6 +49,36 @@ static int read(vision_rules *r, const vision_source *s, err *e) {
     return 0;
 }
 
+/* As many rows for every tile. Files say which of the models it is: 2.6, the o of 2.6, 4.0 and 4.5 prepare pictures alike. */
+static int read_2(vision_rules *r, const vision_source *s, err *e) {
+    int64_t version = 3, queries = QUERIES;
+    double  of = 2.6;
+    r->merge = 1;
+    r->side = source_number(s, "image_size", json_get(s->pre, "scale_resolution"), SCALE);
+    r->tiles[1] = source_number(s, NULL, json_get(s->pre, "max_slice_nums"), 9);
+    r->split = source_switch(s, "slice_mode", true);
+    r->marked = source_switch(s, "use_image_id", true);
+    if (s->mmproj) {
+        (void)meta_int(model_file_meta(s->mmproj, "clip.minicpmv_version"), &version);
+        (void)meta_int(model_file_meta(s->mmproj, "clip.minicpmv_query_num"), &queries);
+        if (queries == 0) queries = QUERIES; /* older files do not know */
+    } else {
+        (void)json_int(json_get(s->config, "query_num"), &queries);
+        (void)json_number(json_get(s->config, "version"), &of);
+    }
+    if (version < 3 || version > 6 || fabs(of - 2.6) > 1e-9)
+        return err_set(e, ERR_UNSUPPORTED, "MiniCPM-V: a resampler of version %g is not supported",
+                       s->mmproj ? (double)version : of);
+    if (json_bool(json_get(s->config, "drop_vision_last_layer"), false))
+        return err_set(e, ERR_UNSUPPORTED, "config.json: drop_vision_last_layer is not supported");
+    r->queries = queries > 0 && queries <= VISION_MOST_ROWS ? (int)queries : 0;
+    if (r->patch < 1 || r->patch > 256 || r->side < r->patch || r->tiles[1] < 1 || r->tiles[1] > MOST_TILES ||
+        r->queries < 1)
+        return err_set(e, ERR_FORMAT, "%d tiles of %d pixels, patches of %d, %lld rows do not fit each other",
+                       r->tiles[1], r->side, r->patch, (long long)queries);
+    return 0;
+}
+
 static void low(vision_rules *r) { r->split = false; }
 
 static int most_tiles(const vision_rules *r) { return (r->split ? r->tiles[1] : 0) + 1; }
@@ -64,7 +94,7 @@ static double near(double x, double step) { return fmax(nearbyint(x / step) * st
 
 /* Within the pixels of a square tile, or as many; in whole squares. */
 static void best_size(const vision_rules *r, double w, double h, bool grow, int *to_w, int *to_h) {
-    double side = r->side, step = r->patch * SQUARE * SQUARE;
+    double side = r->side, step = r->queries ? r->patch : r->patch * SQUARE * SQUARE;
     if (h * w > side * side || grow) {
         double ratio = w / h;
         h = floor(side / sqrt(ratio));
@@ -135,6 +165,14 @@ static void parts(vision_parts *p, const vision_rules *r, const model_file *mode
     vision_set(p, "merger", r->inner != 0, false);
 }
 
+/* How wide its rows are, files leave to their matrices. */
+static void parts_2(vision_parts *p, const vision_rules *r, const model_file *file) {
+    double width = vision_matrix_rows(file, "resampler.proj.weight", "resampler.proj");
+    vision_set(p, "positions.nearest", 1, false);
+    vision_set(p, "queries", r->queries, false);
+    vision_set(p, "projection_dim", width, false);
+}
+
 static const vision_kin kin[] = {
     { "minicpmv4_6", "minicpmv4_6", NULL, NULL, PIXELS_BICUBIC, &vision_colours_half },
     { 0 },
@@ -152,3 +190,20 @@ const vision_family vision_minicpmv = { .kin = kin,
                                         .most_tiles = most_tiles,
                                         .write = write,
                                         .parts = parts };
+
+static const vision_kin kin_2[] = {
+    { "minicpmv", "resampler", NULL, NULL, PIXELS_BICUBIC, &vision_colours_half },
+    { 0 },
+};
+const vision_family vision_minicpmv_2 = { .kin = kin_2,
+                                          .tower = &models_siglip2,
+                                          .projector = &models_resampler,
+                                          .placeholder = "(<image>./</image>)",
+                                          .row = "<unk>",
+                                          .read = read_2,
+                                          .low = low,
+                                          .plan = plan,
+                                          .most_patches = most_patches,
+                                          .most_tiles = most_tiles,
+                                          .write = write,
+                                          .parts = parts_2 };

@@ -135,6 +135,7 @@ static const family_row families[] = {
     { "gemma4", "gemma4v", NULL, false },          { "llama4", "llama4", "mm.model.fc", false },
     { "lfm2_vl", "lfm2", "mm.1", false },          { "kimi_vl", "kimivl", "mm.1", false },
     { "kimi_k25", "kimik25", NULL, true },         { "minicpmv4_6", "minicpmv4_6", NULL, false },
+    { "minicpmv", "resampler", NULL, false },
 };
 
 static bool ends(const char *name, const char *end) { return view_ends(view_of(name), end); }
@@ -152,7 +153,7 @@ static const char *own_name(const family_row *f, const char *usual) {
     return usual;
 }
 
-/* Modules of MiniCPM-V 4.6 between its layers and behind them. */
+/* Modules of MiniCPM-V between its layers and behind them. */
 static bool merger_name(const char *hf, char *out, size_t bytes) {
     static const name_row modules[] = { { "vit_merger.layer_norm1", "v.vit_merger.ln1" },
                                         { "vit_merger.self_attn.q_proj", "v.vit_merger.attn_q" },
@@ -164,7 +165,13 @@ static bool merger_name(const char *hf, char *out, size_t bytes) {
                                         { "vit_merger.linear_2", "v.vit_merger.ds_ffn_down" },
                                         { "model.merger.mlp.0.pre_norm", "mm.input_norm" },
                                         { "model.merger.mlp.0.linear_1", "mm.up" },
-                                        { "model.merger.mlp.0.linear_2", "mm.down" } };
+                                        { "model.merger.mlp.0.linear_2", "mm.down" },
+                                        { "resampler.kv_proj", "resampler.kv" },
+                                        { "resampler.attn.in_proj_weight", "resampler.attn_qkv.weight" },
+                                        { "resampler.attn.in_proj_bias", "resampler.attn_qkv.bias" },
+                                        { "resampler.attn.out_proj", "resampler.attn.out" },
+                                        { "resampler.proj", "resampler.proj.weight" },
+                                        { "resampler.", "resampler." } };
     for (size_t i = 0; i < sizeof modules / sizeof *modules; i++) {
         const char *at = strstr(hf, modules[i].hf);
         if (!at) continue;
@@ -185,6 +192,7 @@ static bool gguf_name(const family_row *f, const char *hf, int run, char *out, s
         snprintf(out, bytes, "v.deepstack.%d.%s", 2 * atoi(deep + 22), what + (strncmp(what, "linear_", 7) ? 0 : 7));
         return true;
     }
+    if (strncmp(hf, "llm.", 4) == 0) return false;
     if (merger_name(hf, out, bytes)) return true;
     if (strstr(hf, "language_model") || strstr(hf, "text_model") || strncmp(hf, "lm_head", 7) == 0) return false;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -232,6 +240,10 @@ static void permute(uint8_t *to, const uint8_t *from, int heads, int dim, size_t
     }
 }
 
+static void transpose(uint16_t *to, const uint16_t *from, int64_t n) {
+    for (int64_t i = 0; i < n * n; i++) to[i % n * n + i / n] = from[i];
+}
+
 /* Of q and k in one tensor: pairs that columns and rows turn in turn; first all of those, then all of these. */
 static void part(void *all, size_t row, int heads, int64_t rows) {
     int      n = (int)rows / 3 * 2, dim = (int)rows / 3 / heads;
@@ -272,13 +284,15 @@ static void add_patches(gguf_writer *w, const model_tensor *t, const char *name,
 /* q, k and v by themselves, as converters of Qwen 2.5 VL do it. */
 static void add_split(gguf_writer *w, const model_tensor *t, const char *name, int type, const uint8_t *x,
                       size_t bytes) {
-    static const char *const parts[] = { "attn_q", "attn_k", "attn_v" };
-    int64_t                  dims[2] = { t->dims[0], t->n_dims > 1 ? t->dims[1] / 3 : 0 };
-    const char              *at = strstr(name, "attn_qkv");
+    static const char *const parts[] = { "attn_q", "attn_k", "attn_v" }, *const dots[] = { "attn.q", "attn.k",
+                                                                                           "attn.v" };
+    bool        resampler = strncmp(name, "resampler.", 10) == 0;
+    int64_t     dims[2] = { t->dims[0], t->n_dims > 1 ? t->dims[1] / 3 : 0 };
+    const char *at = strstr(name, "attn_qkv");
     if (t->n_dims == 1) dims[0] /= 3;
     for (size_t i = 0; i < 3; i++) {
         char own[96];
-        snprintf(own, sizeof own, "%.*s%s%s", (int)(at - name), name, parts[i], at + 8);
+        snprintf(own, sizeof own, "%.*s%s%s", (int)(at - name), name, resampler ? dots[i] : parts[i], at + 8);
         add(w, own, type, t->n_dims, dims, x + i * (bytes / 3), bytes / 3);
     }
 }
@@ -287,7 +301,7 @@ static void add_tensor(gguf_writer *w, const family_row *f, const model_tensor *
                        const json_value *vc, void **keep) {
     int  heads = number(vc, "num_attention_heads", number(vc, "num_heads", 1)), n_dims = t->n_dims ? t->n_dims : 1;
     bool qkv = strstr(name, "attn_qkv") != NULL, apart = strcmp(f->name, "kimi_k25") == 0 && qkv;
-    bool split = (strncmp(f->name, "qwen2", 5) == 0 || strcmp(f->name, "kimi_vl") == 0) && qkv;
+    bool split = (strncmp(f->name, "qwen2", 5) == 0 || strcmp(f->name, "kimi_vl") == 0 || name[0] == 'r') && qkv;
     bool plain = strcmp(f->name, "llama4") == 0, kernel = strstr(name, "patch_embd.weight") && t->n_dims != 4 && !plain;
     int64_t elems = 1;
     for (int i = 0; i < t->n_dims; i++) elems *= t->dims[i];
@@ -313,6 +327,8 @@ static void add_tensor(gguf_writer *w, const family_row *f, const model_tensor *
     uint8_t *x = malloc(t->bytes);
     memcpy(x, t->data, t->bytes);
     if (apart) part(x, (size_t)t->dims[0] * 2, heads, t->dims[1]);
+    if (strcmp(name, "resampler.proj.weight") == 0)
+        transpose((uint16_t *)(void *)x, (const uint16_t *)(const void *)t->data, t->dims[0]);
     if (f->permuted && !apart && (strstr(name, "attn_q") || strstr(name, "attn_k")))
         permute(x, t->data, heads, (int)t->dims[1] / heads, (size_t)t->dims[0] * 2);
     *keep = x;
@@ -363,6 +379,13 @@ static void set_keys(gguf_writer *w, const family_row *f, const json_value *conf
     }
     if (strcmp(f->name, "llama4") == 0 || strcmp(f->name, "lfm2_vl") == 0 || strncmp(f->name, "kimi", 4) == 0)
         set(w, "projector.scale_factor", 2);
+    if (strcmp(f->name, "minicpmv") == 0) { /* published ones do not say how wide the rows are */
+        set(w, "projection_dim", 0);
+        set(w, "image_size", number(pre, "scale_resolution", 0));
+        assert_int_equal(gguf_writer_set_int(w, "clip.minicpmv_version", META_I32, 3, NULL), 0);
+        assert_int_equal(
+            gguf_writer_set_int(w, "clip.minicpmv_query_num", META_U32, number(config, "query_num", 0), NULL), 0);
+    }
     if (strcmp(f->name, "minicpmv4_6") == 0) {
         const int32_t after = number(config, "insert_layer_id", 0);
         set(w, "projector.scale_factor", 4);
@@ -426,8 +449,9 @@ static void read_picture(pixels *p) {
 
 /* From the same pixels: mmproj files leave some sizes to the family. */
 static void same_rows(const family_row *f, vision *one, vision *two, const pixels *p, int width) {
-    /* Those whose patches are permuted. */
-    bool    bits = !f->permuted && strcmp(f->name, "gemma4") != 0 && strcmp(f->name, "lfm2_vl") != 0;
+    /* Those whose patches, or a matrix, lie in another order. */
+    bool bits = !f->permuted && strcmp(f->name, "gemma4") != 0 && strcmp(f->name, "lfm2_vl") != 0 &&
+                strcmp(f->name, "minicpmv") != 0;
     pixels *tiles;
     float  *a, *b;
     int     n_tiles, n, m;

@@ -407,6 +407,7 @@ static void test_lfm2_vl(void **state) { (void)state, check_family("lfm2_vl"); }
 static void test_kimi_vl(void **state) { (void)state, check_family("kimi_vl"); }
 static void test_kimi_k25(void **state) { (void)state, check_family("kimi_k25"); }
 static void test_minicpmv4_6(void **state) { (void)state, check_family("minicpmv4_6"); }
+static void test_minicpmv(void **state) { (void)state, check_family("minicpmv"); }
 
 /* Pillow's own results, to the bit. */
 static void test_resize(void **state) {
@@ -451,7 +452,8 @@ int main(void) {
         cmocka_unit_test(test_pixtral),  cmocka_unit_test(test_qwen2_vl), cmocka_unit_test(test_qwen2_5_vl),
         cmocka_unit_test(test_qwen3_vl), cmocka_unit_test(test_gemma4),   cmocka_unit_test(test_qwen3_5),
         cmocka_unit_test(test_gemma4_e), cmocka_unit_test(test_llama4),   cmocka_unit_test(test_lfm2_vl),
-        cmocka_unit_test(test_kimi_vl),  cmocka_unit_test(test_kimi_k25), cmocka_unit_test(test_minicpmv4_6)
+        cmocka_unit_test(test_kimi_vl),  cmocka_unit_test(test_kimi_k25), cmocka_unit_test(test_minicpmv4_6),
+        cmocka_unit_test(test_minicpmv)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
