@@ -3,7 +3,8 @@
  * The tower of Llama 4, and its projector. Tiles of one size with learned positions, the class row's the last of them;
  * a head's pairs lie side by side, the first half of them turned by a patch's column and the second by its row, counted
  * from one, since the class row is not turned. The projector gets a square of patches side by side: two layers with
- * GELU behind each, and a matrix.
+ * GELU behind each, and a matrix. The second names of a tensor are those of Ollama's files, which have the tower
+ * inside.
  */
 #include "nn/nn.h"
 
@@ -31,7 +32,7 @@ typedef struct layer {
 static const nn_key keys[] = {
     NN_INT(t.patch, "patch_size", "patch_size", NN_REQUIRED),
     NN_INT(t.image, "image_size", "image_size", NN_REQUIRED),
-    NN_FLOAT(theta, NULL, "rope_parameters.rope_theta|rope_theta", 10000),
+    NN_FLOAT(theta, "rope.freq_base", "rope_parameters.rope_theta|rope_theta", 10000),
     { 0 },
 };
 
@@ -63,12 +64,14 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
     const hparams *h = p;
     top           *t = out;
     const int64_t  n = h->t.d.n_embd, side = h->t.image / h->t.patch;
-    nn_bind_patches(b, &t->patch, "v.patch_embd", "model.patch_embedding.linear", 3 * h->t.patch * h->t.patch, n);
-    nn_bind_table(b, &t->t.positions, "v.position_embd", "model.positional_embedding_vlm", side * side + 1, n);
-    nn_bind_vec(b, &t->t.class_row, "v.class_embd", "model.class_embedding", n, 0);
+    nn_bind_patches(b, &t->patch, "v.patch_embd|v.patch_embedding", "model.patch_embedding.linear",
+                    3 * h->t.patch * h->t.patch, n);
+    nn_bind_table(b, &t->t.positions, "v.position_embd|v.positional_embedding_vlm", "model.positional_embedding_vlm",
+                  side * side + 1, n);
+    nn_bind_vec(b, &t->t.class_row, "v.class_embd|v.class_embedding", "model.class_embedding", n, 0);
     t->t.class_last = true;
-    nn_bind_norm(b, &t->pre, "v.pre_ln", "model.layernorm_pre", n, 0);
-    nn_bind_norm(b, &t->post, "v.post_ln", "model.layernorm_post", n, 0);
+    nn_bind_norm(b, &t->pre, "v.pre_ln|v.layernorm_pre", "model.layernorm_pre", n, 0);
+    nn_bind_norm(b, &t->post, "v.post_ln|v.layernorm_post", "model.layernorm_post", n, 0);
 }
 
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
@@ -76,14 +79,14 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     layer         *w = out;
     const int64_t  n = d->n_embd, ff = d->n_ff;
     (void)i;
-    nn_bind_norm(b, &w->attn_norm, "ln1", "input_layernorm", n, 0);
+    nn_bind_norm(b, &w->attn_norm, "ln1|attn_norm", "input_layernorm", n, 0);
     nn_bind_linear(b, &w->attn.q, "attn_q", "self_attn.q_proj", n, n, 0);
     nn_bind_linear(b, &w->attn.k, "attn_k", "self_attn.k_proj", n, n, 0);
     nn_bind_linear(b, &w->attn.v, "attn_v", "self_attn.v_proj", n, n, 0);
-    nn_bind_linear(b, &w->attn.o, "attn_out", "self_attn.o_proj", n, n, 0);
-    nn_bind_norm(b, &w->ffn_norm, "ln2", "post_attention_layernorm", n, 0);
-    nn_bind_linear(b, &w->up, "ffn_up", "mlp.fc1", n, ff, 0);
-    nn_bind_linear(b, &w->down, "ffn_down", "mlp.fc2", ff, n, 0);
+    nn_bind_linear(b, &w->attn.o, "attn_out|attn_output", "self_attn.o_proj", n, n, 0);
+    nn_bind_norm(b, &w->ffn_norm, "ln2|ffn_norm", "post_attention_layernorm", n, 0);
+    nn_bind_linear(b, &w->up, "ffn_up|mlp.fc1", "mlp.fc1", n, ff, 0);
+    nn_bind_linear(b, &w->down, "ffn_down|mlp.fc2", "mlp.fc2", ff, n, 0);
 }
 
 static void forward(nn_tape *t, const nn_net *net) {
@@ -121,9 +124,8 @@ typedef struct projector {
 
 static void setup_projector(nn_config *c, void *p) {
     hparams *h = p;
-    int64_t  side = nn_config_int(c, "projector.scale_factor", NULL, 2);
-    double   ratio = nn_config_real(c, NULL, "pixel_shuffle_ratio", 0.5);
-    if (!nn_config_gguf(c)) side = ratio > 0 && ratio <= 1 ? lround(1 / ratio) : 0;
+    double   ratio = nn_config_real(c, "pixel_shuffle_ratio", "pixel_shuffle_ratio", 0.5);
+    int64_t  side = nn_config_int(c, "projector.scale_factor", NULL, ratio > 0 && ratio <= 1 ? lround(1 / ratio) : 0);
     h->n_out = (int)nn_config_outer_int(c, "projection_dim", "text_config.hidden_size", NN_REQUIRED_INT);
     if (side < 1 || side > 16 || h->t.d.n_embd < 1 || h->t.d.n_embd > 1 << 16 || h->n_out < 1 || h->n_out > 1 << 20)
         nn_config_fail(c, "squares of %lld patches, rows of %d", (long long)side, h->n_out);
@@ -132,12 +134,14 @@ static void setup_projector(nn_config *c, void *p) {
 }
 
 static void bind_projector(nn_binder *b, void *out, const void *p) {
-    static const char *const names[][2] = { { "mm.model.mlp.2", "vision_model.vision_adapter.mlp.fc2" },
-                                            { "mm.model.fc", "multi_modal_projector.linear_1" } };
+    static const char *const names[][2] = { { "mm.model.mlp.2|v.vision_adapter.mlp.fc2",
+                                              "vision_model.vision_adapter.mlp.fc2" },
+                                            { "mm.model.fc|mm.linear_1", "multi_modal_projector.linear_1" } };
     const hparams           *h = p;
     projector               *w = out;
     int64_t first = nn_bind_width(b, names[0][0], names[0][1]), second = nn_bind_width(b, names[1][0], names[1][1]);
-    nn_bind_linear(b, &w->first, "mm.model.mlp.1", "vision_model.vision_adapter.mlp.fc1", h->n_in, first, NN_NO_BIAS);
+    nn_bind_linear(b, &w->first, "mm.model.mlp.1|v.vision_adapter.mlp.fc1", "vision_model.vision_adapter.mlp.fc1",
+                   h->n_in, first, NN_NO_BIAS);
     nn_bind_linear(b, &w->second, names[0][0], names[0][1], first, second, NN_NO_BIAS);
     nn_bind_linear(b, &w->last, names[1][0], names[1][1], second, h->n_out, NN_NO_BIAS);
 }

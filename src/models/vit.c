@@ -59,7 +59,8 @@ static void setup_2(nn_config *c, void *p) {
     h->t.image = h->t.patch;
     setup(c, p);
     h->nearest = nn_config_int(c, "positions.nearest", NULL, 0) != 0;
-    nn_config_only_number(c, NULL, "vision_feature_layer", -1);
+    if (nn_config_outer_int(c, NULL, "vision_feature_layer", -1) != -1)
+        nn_config_fail(c, "vision_feature_layer is not the last one; this is not supported");
 }
 
 static void setup_clip(nn_config *c, void *p) {

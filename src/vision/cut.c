@@ -36,6 +36,9 @@ int plan_make(vision_plan *p, const vision_rules *rules, const pixels *picture, 
         p->across = p->tile_rows = p->whole_rows = own.queries;
     else if (p->whole_width)
         p->whole_rows = p->whole_width / square * (p->whole_height / square);
+    int64_t most = (int64_t)plan_most_patches(rules) * own.patch * own.patch;
+    if (rc == 0 && ((int64_t)p->tile_width * p->tile_height > most || (int64_t)p->whole_width * p->whole_height > most))
+        return err_set(e, ERR_LIMIT, "a picture of %d x %d is too narrow", width, height);
     return rc;
 }
 

@@ -82,9 +82,8 @@ static int plan(vision_plan *p, const vision_rules *r, int width, int height, er
     double f = r->patch * r->merge, most = r->most * f * f;
     double size = multiple(height, f, r->patch) * multiple(width, f, r->patch);
     int    w, h;
+    (void)e;
     whole_size(r, width, height, &w, &h);
-    if ((double)w * h > most * 2) /* a picture that is a line cannot keep its shape within the budget */
-        return err_set(e, ERR_LIMIT, "a picture of %d x %d is too narrow", width, height);
     if (!r->split || size <= most * (double)r->tolerance) {
         vision_one_tile(p, w, h);
         return 0;

@@ -15,6 +15,7 @@ static int read(vision_rules *r, const vision_source *s, err *e) {
     int               image = r->side;
     double            x = 0.5;
     (void)json_number(ratio, &x);
+    if (s->mmproj) (void)meta_real(source_meta(s, "pixel_shuffle_ratio"), &x);
     r->merge = source_number(s, "projector.scale_factor", NULL, x > 0 && x <= 1 ? (int)lround(1 / x) : -1);
     r->side = source_number(s, "image_size", source_size(s, "size", "height"), image);
     r->most = source_number(s, NULL, json_get(s->pre, "max_patches"), 16);
@@ -103,7 +104,7 @@ static void write(str *out, const vision_plan *p, const char *row) {
 }
 
 static const vision_kin kin[] = {
-    { "llama4", "llama4", NULL, NULL, PIXELS_BILINEAR, &vision_colours_half },
+    { "llama4", "llama4", "llama4", NULL, PIXELS_BILINEAR, &vision_colours_half },
     { 0 },
 };
 const vision_family vision_llama4 = { .kin = kin,

@@ -125,6 +125,7 @@ static bool find_grid(vision_plan *p, const vision_rules *r, double w, double h)
 static int plan(vision_plan *p, const vision_rules *r, int width, int height, err *e) {
     int  w, h;
     bool cut = r->split && find_grid(p, r, width, height);
+    (void)e;
     best_size(r, width, height, !cut, &w, &h);
     if (cut) {
         best_size(r, near(width, p->cols) / p->cols, near(height, p->rows) / p->rows, true, &p->tile_width,
@@ -139,9 +140,6 @@ static int plan(vision_plan *p, const vision_rules *r, int width, int height, er
         p->rows = p->cols = 0;
         vision_one_tile(p, w, h);
     }
-    int64_t most = (int64_t)most_patches(r) * r->patch * r->patch;
-    if ((int64_t)w * h > most || (int64_t)p->tile_width * p->tile_height > most)
-        return err_set(e, ERR_LIMIT, "a picture of %d x %d is too narrow", width, height);
     return 0;
 }
 

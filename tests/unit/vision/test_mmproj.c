@@ -526,7 +526,93 @@ static void test_same_rows(void **state) {
     test_temp_dir_remove(dir);
 }
 
+/* --- a tower inside ------------------------------------------------------------------------------------------- */
+
+/* What Ollama's converter makes of a name of Llama 4. */
+static bool ollama_name(const char *hf, char *out, size_t bytes) {
+    static const name_row parts[] = {
+        { "vision_model.model.layers.", "v.blk." }, { "vision_model.", "v." },
+        { "multi_modal_projector.", "mm." },        { "patch_embedding.linear", "patch_embedding" },
+        { "self_attn.q_proj", "attn_q" },           { "self_attn.k_proj", "attn_k" },
+        { "self_attn.v_proj", "attn_v" },           { "self_attn.o_proj", "attn_output" },
+        { "input_layernorm", "attn_norm" },         { "post_attention_layernorm", "ffn_norm" }
+    };
+    if (strstr(hf, "language_model")) return false;
+    snprintf(out, bytes, "%s", hf);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        char *at = strstr(out, parts[i].hf), rest[96];
+        if (!at) continue;
+        snprintf(rest, sizeof rest, "%s", at + strlen(parts[i].hf));
+        snprintf(at, bytes - (size_t)(at - out), "%s%s", parts[i].gguf, rest);
+    }
+    return true;
+}
+
+static void write_inside(const model_file *m, const char *path) {
+    static const char *const keys[][2] = { { "block_count", "num_hidden_layers" },
+                                           { "embedding_length", "hidden_size" },
+                                           { "feed_forward_length", "intermediate_size" },
+                                           { "attention.head_count", "num_attention_heads" },
+                                           { "image_size", "image_size" },
+                                           { "patch_size", "patch_size" } };
+    const family_row         f = { "llama4", NULL, NULL, false };
+    const json_value        *vc = json_get(model_file_config(m), "vision_config");
+    size_t                   n = model_file_tensor_count(m);
+    void                   **kept = calloc(n, sizeof *kept);
+    gguf_writer             *w;
+    char                     name[96];
+    err                      e = { 0 };
+    assert_int_equal(gguf_writer_open(&w, 0, &e), 0);
+    assert_int_equal(gguf_writer_set_string(w, "general.architecture", "llama4", NULL), 0);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        snprintf(name, sizeof name, "llama4.vision.%s", keys[i][0]);
+        assert_int_equal(gguf_writer_set_int(w, name, META_U32, number(vc, keys[i][1], 0), NULL), 0);
+    }
+    assert_int_equal(gguf_writer_set_real(w, "llama4.vision.layer_norm_epsilon", META_F32, 1e-5, NULL), 0);
+    assert_int_equal(gguf_writer_set_real(w, "llama4.vision.rope.freq_base", META_F32, 1e4, NULL), 0);
+    assert_int_equal(gguf_writer_set_real(w, "llama4.vision.pixel_shuffle_ratio", META_F32, 0.5, NULL), 0);
+    for (size_t i = 0; i < n; i++) {
+        const model_tensor *t = model_file_tensor_at(m, i);
+        if (ollama_name(t->name, name, sizeof name)) add_tensor(w, &f, t, name, vc, &kept[i]);
+    }
+    int rc = gguf_writer_write(w, path, &e);
+    if (rc < 0) print_message("%s\n", e.msg);
+    assert_int_equal(rc, 0);
+    gguf_writer_free(w);
+    for (size_t i = 0; i < n; i++) free(kept[i]);
+    free(kept);
+}
+
+/* Llama 4 as Ollama wrote it: one file. */
+static void test_inside(void **state) {
+    const family_row f = { "llama4", NULL, NULL, false };
+    char            *dir = test_temp_dir(), file[512];
+    model_file      *m, *mm;
+    vision          *one, *two;
+    pixels           p;
+    err              e = { 0 };
+    (void)state;
+    snprintf(file, sizeof file, "%s/llama4.gguf", dir);
+    assert_int_equal(model_file_open(&m, DIR "/llama4", &e), 0);
+    int width = text_width(model_file_config(m));
+    write_inside(m, file);
+    assert_int_equal(model_file_open(&mm, file, &e), 0);
+    assert_int_equal(vision_open(&one, m, NULL, width, &(vision_options){ 0 }, &e), 0);
+    int rc = vision_open(&two, mm, NULL, width, &(vision_options){ 0 }, &e);
+    if (rc < 0) print_message("%s\n", e.msg);
+    assert_int_equal(rc, 0);
+    assert_non_null(two);
+    read_picture(&p);
+    same_rows(&f, one, two, &p, width);
+    vision_free(one);
+    vision_free(two);
+    pixels_deinit(&p);
+    model_file_free(mm);
+    model_file_free(m);
+    test_temp_dir_remove(dir);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_same_rows) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_same_rows), cmocka_unit_test(test_inside) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -391,6 +391,67 @@ static void test_detail(void **state) {
     }
 }
 
+/* Pictures of any size: whole squares, no more of them than there is room for, or a sentence. */
+static void test_sizes(void **state) {
+    static const vision_rules rules[] = {
+        { .kind = VISION_LLAMA4, .patch = 14, .merge = 2, .side = 336, .most = 16 },
+        { .kind = VISION_LLAMA4, .patch = 14, .merge = 2, .side = 336, .most = 16, .grows = true },
+        { .kind = VISION_LFM2,
+          .patch = 16,
+          .merge = 2,
+          .side = 512,
+          .least = 64,
+          .most = 256,
+          .tiles = { 2, 10 },
+          .split = true,
+          .thumbnail = true,
+          .tolerance = 2 },
+        { .kind = VISION_KIMI_VL, .patch = 14, .merge = 2, .most = 4096, .edge = 512 },
+        { .kind = VISION_KIMI_K25, .patch = 14, .merge = 2, .most = 16384, .edge = 512 },
+        { .kind = VISION_MINICPMV, .patch = 14, .merge = 4, .inner = 2, .side = 448, .tiles = { 0, 9 }, .split = true },
+        { .kind = VISION_MINICPMV_2,
+          .patch = 14,
+          .merge = 1,
+          .side = 448,
+          .tiles = { 0, 9 },
+          .split = true,
+          .queries = 64 },
+    };
+    static const int sides[] = { 1,   2,   13,  14,  15,   27,   28,   29,   100,  336,
+                                 447, 448, 449, 512, 1000, 1023, 4096, 9999, 16384 };
+    enum { SIDES = sizeof sides / sizeof *sides };
+    (void)state;
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        const vision_rules *r = &rules[i];
+        int                 square = r->patch * r->merge, fine = 0;
+        int64_t             most = (int64_t)plan_most_patches(r) * r->patch * r->patch;
+        for (int k = 0; k < SIDES * SIDES * 2; k++) {
+            pixels      p = { .width = sides[k / 2 / SIDES], .height = sides[k / 2 % SIDES], .low = k % 2 };
+            vision_plan q;
+            err         e = { 0 };
+            int         rc = plan_make(&q, r, &p, &e), cells = q.rows * q.cols;
+            if (rc < 0) assert_non_null(strstr(e.msg, "too narrow"));
+            if (rc < 0) continue;
+            fine += p.width < 8 * p.height && p.height < 8 * p.width;
+            assert_true(q.tile_width > 0 && q.tile_width % square == 0 && q.tile_height > 0 &&
+                        q.tile_height % square == 0);
+            assert_true(q.whole_width % square == 0 && q.whole_height % square == 0);
+            assert_true((int64_t)q.tile_width * q.tile_height <= most &&
+                        (int64_t)q.whole_width * q.whole_height <= most);
+            assert_true(q.width > 0 && q.height > 0 &&
+                        (q.n_tiles == 1 || q.n_tiles == cells || q.n_tiles == cells + 1));
+            assert_true(q.tile_rows > 0 && q.whole_rows > 0);
+        }
+        assert_true(fine > 100); /* of those that are not eight times as long as wide none is refused */
+        for (int k = 0; k < SIDES * SIDES; k++) {
+            pixels      p = { .width = sides[k / SIDES], .height = sides[k % SIDES] };
+            vision_plan q;
+            err         e = { 0 };
+            if (p.width < 8 * p.height && p.height < 8 * p.width) assert_int_equal(plan_make(&q, r, &p, &e), 0);
+        }
+    }
+}
+
 static void test_gemma3(void **state) { (void)state, check_family("gemma3"); }
 static void test_llava(void **state) { (void)state, check_family("llava"); }
 static void test_idefics3(void **state) { (void)state, check_family("idefics3"); }
@@ -447,13 +508,13 @@ static void test_resize(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_resize),   cmocka_unit_test(test_gemma3),   cmocka_unit_test(test_detail),
-        cmocka_unit_test(test_llava),    cmocka_unit_test(test_idefics3), cmocka_unit_test(test_mistral3),
-        cmocka_unit_test(test_pixtral),  cmocka_unit_test(test_qwen2_vl), cmocka_unit_test(test_qwen2_5_vl),
-        cmocka_unit_test(test_qwen3_vl), cmocka_unit_test(test_gemma4),   cmocka_unit_test(test_qwen3_5),
-        cmocka_unit_test(test_gemma4_e), cmocka_unit_test(test_llama4),   cmocka_unit_test(test_lfm2_vl),
-        cmocka_unit_test(test_kimi_vl),  cmocka_unit_test(test_kimi_k25), cmocka_unit_test(test_minicpmv4_6),
-        cmocka_unit_test(test_minicpmv)
+        cmocka_unit_test(test_resize),      cmocka_unit_test(test_gemma3),   cmocka_unit_test(test_detail),
+        cmocka_unit_test(test_sizes),       cmocka_unit_test(test_llava),    cmocka_unit_test(test_idefics3),
+        cmocka_unit_test(test_mistral3),    cmocka_unit_test(test_pixtral),  cmocka_unit_test(test_qwen2_vl),
+        cmocka_unit_test(test_qwen2_5_vl),  cmocka_unit_test(test_qwen3_vl), cmocka_unit_test(test_gemma4),
+        cmocka_unit_test(test_qwen3_5),     cmocka_unit_test(test_gemma4_e), cmocka_unit_test(test_llama4),
+        cmocka_unit_test(test_lfm2_vl),     cmocka_unit_test(test_kimi_vl),  cmocka_unit_test(test_kimi_k25),
+        cmocka_unit_test(test_minicpmv4_6), cmocka_unit_test(test_minicpmv)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
