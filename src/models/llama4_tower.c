@@ -125,7 +125,8 @@ typedef struct projector {
 static void setup_projector(nn_config *c, void *p) {
     hparams *h = p;
     double   ratio = nn_config_real(c, "pixel_shuffle_ratio", "pixel_shuffle_ratio", 0.5);
-    int64_t  side = nn_config_int(c, "projector.scale_factor", NULL, ratio > 0 && ratio <= 1 ? lround(1 / ratio) : 0);
+    int64_t  side =
+        nn_config_int(c, "projector.scale_factor", NULL, ratio >= 1.0 / 16 && ratio <= 1 ? lround(1 / ratio) : 0);
     h->n_out = (int)nn_config_outer_int(c, "projection_dim", "text_config.hidden_size", NN_REQUIRED_INT);
     if (side < 1 || side > 16 || h->t.d.n_embd < 1 || h->t.d.n_embd > 1 << 16 || h->n_out < 1 || h->n_out > 1 << 20)
         nn_config_fail(c, "squares of %lld patches, rows of %d", (long long)side, h->n_out);

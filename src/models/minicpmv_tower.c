@@ -41,7 +41,10 @@ static void read_tower(nn_config *c, hparams *h) {
     h->n_layer = d->n_layer;
     h->act = nn_config_act(c, NULL, "hidden_act", NN_ACT_GELU_TANH);
     h->after = (int)nn_config_outer_int(c, NULL, "insert_layer_id", 6);
-    if (nn_config_gguf(c)) h->after = (int)nn_config_real_of(c, "wa_layer_indexes", NULL, 0, 6);
+    if (nn_config_gguf(c)) {
+        double after = nn_config_real_of(c, "wa_layer_indexes", NULL, 0, 6);
+        h->after = after >= 0 && after < h->n_layer ? (int)after : -2;
+    }
     h->n_out = (int)nn_config_outer_int(c, "projection_dim", "text_config.hidden_size", NN_REQUIRED_INT);
     if (!merges) h->after = -1;
     if (d->head_dim <= 0 || d->head_dim * d->n_head != d->n_embd || d->n_embd > 1 << 16 || h->t.patch < 1 ||

@@ -16,7 +16,7 @@ static int read(vision_rules *r, const vision_source *s, err *e) {
     double            x = 0.5;
     (void)json_number(ratio, &x);
     if (s->mmproj) (void)meta_real(source_meta(s, "pixel_shuffle_ratio"), &x);
-    r->merge = source_number(s, "projector.scale_factor", NULL, x > 0 && x <= 1 ? (int)lround(1 / x) : -1);
+    r->merge = source_number(s, "projector.scale_factor", NULL, x >= 1.0 / 16 && x <= 1 ? (int)lround(1 / x) : -1);
     r->side = source_number(s, "image_size", source_size(s, "size", "height"), image);
     r->most = source_number(s, NULL, json_get(s->pre, "max_patches"), 16);
     r->grows = source_switch(s, "resize_to_max_canvas", false);
