@@ -452,6 +452,70 @@ static void test_sizes(void **state) {
     }
 }
 
+static void write_text(const char *dir, const char *name, const char *text, size_t n) {
+    char  path[512];
+    FILE *f;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    assert_non_null(f = fopen(path, "wb"));
+    assert_int_equal(fwrite(text, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* What changes how pictures are prepared or seen and is not supported is refused by name. */
+static void test_refused(void **state) {
+    static const struct {
+        const char *family, *file, *from, *to, *name;
+    } rows[] = {
+        { "llama4", "preprocessor_config.json", "\"max_patches\": 16", "\"max_patches\": 999", "max_patches" },
+        { "llama4", "config.json", "\"hidden_act\": \"gelu\"", "\"hidden_act\": \"silu\"", "hidden_act" },
+        { "lfm2_vl", "config.json", "\"vision_feature_layer\": -1", "\"vision_feature_layer\": -2",
+          "vision_feature_layer" },
+        { "kimi_vl", "preprocessor_config.json", "\"pad_input\": true", "\"pad_input\": false", "pad_input" },
+        { "kimi_k25", "config.json", "\"hidden_act\": \"gelu_pytorch_tanh\"", "\"hidden_act\": \"gelu\"",
+          "hidden_act" },
+        { "minicpmv4_6", "config.json", "\"merger_times\": 1", "\"merger_times\": 2", "squares of other than" },
+        { "minicpmv4_6", "config.json", "\"downsample_mode\": \"16x\"", "\"downsample_mode\": \"4x\"",
+          "downsample_mode" },
+        { "minicpmv", "config.json", "\"version\": 2.6", "\"version\": 2.5", "version 2.5" },
+        { "minicpmv", "config.json", "\"drop_vision_last_layer\": false", "\"drop_vision_last_layer\": true",
+          "drop_vision_last_layer" },
+    };
+    static const char *const files[] = { "config.json", "preprocessor_config.json", "model.safetensors" };
+    char                    *dir = test_temp_dir();
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        model_file *m;
+        vision     *v;
+        err         e = { 0 };
+        for (size_t k = 0; k < 3; k++) {
+            size_t n;
+            char  *text = load(rows[i].family, files[k], &n), *at = NULL;
+            assert_non_null(text);
+            if (strcmp(files[k], rows[i].file) == 0) {
+                char *last = NULL, *own;
+                for (at = text; (at = strstr(at, rows[i].from)); at++) last = at; /* the tower's is the last one */
+                assert_non_null(last);
+                size_t begin = (size_t)(last - text), old = strlen(rows[i].from), more = strlen(rows[i].to);
+                assert_non_null(own = malloc(n + more));
+                memcpy(own, text, begin);
+                memcpy(own + begin, rows[i].to, more);
+                memcpy(own + begin + more, text + begin + old, n - begin - old);
+                free(text);
+                text = own;
+                n = n - old + more;
+            }
+            write_text(dir, files[k], text, n);
+            free(text);
+        }
+        assert_int_equal(model_file_open(&m, dir, &e), 0);
+        assert_true(vision_open(&v, m, NULL, 32, &(vision_options){ 0 }, &e) < 0);
+        if (!strstr(e.msg, rows[i].name)) print_message("%s: %s\n", rows[i].family, e.msg);
+        assert_non_null(strstr(e.msg, rows[i].name));
+        model_file_free(m);
+    }
+    test_temp_dir_remove(dir);
+}
+
 static void test_gemma3(void **state) { (void)state, check_family("gemma3"); }
 static void test_llava(void **state) { (void)state, check_family("llava"); }
 static void test_idefics3(void **state) { (void)state, check_family("idefics3"); }
@@ -508,13 +572,13 @@ static void test_resize(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_resize),      cmocka_unit_test(test_gemma3),   cmocka_unit_test(test_detail),
-        cmocka_unit_test(test_sizes),       cmocka_unit_test(test_llava),    cmocka_unit_test(test_idefics3),
-        cmocka_unit_test(test_mistral3),    cmocka_unit_test(test_pixtral),  cmocka_unit_test(test_qwen2_vl),
-        cmocka_unit_test(test_qwen2_5_vl),  cmocka_unit_test(test_qwen3_vl), cmocka_unit_test(test_gemma4),
-        cmocka_unit_test(test_qwen3_5),     cmocka_unit_test(test_gemma4_e), cmocka_unit_test(test_llama4),
-        cmocka_unit_test(test_lfm2_vl),     cmocka_unit_test(test_kimi_vl),  cmocka_unit_test(test_kimi_k25),
-        cmocka_unit_test(test_minicpmv4_6), cmocka_unit_test(test_minicpmv)
+        cmocka_unit_test(test_resize),   cmocka_unit_test(test_gemma3),      cmocka_unit_test(test_detail),
+        cmocka_unit_test(test_sizes),    cmocka_unit_test(test_refused),     cmocka_unit_test(test_llava),
+        cmocka_unit_test(test_idefics3), cmocka_unit_test(test_mistral3),    cmocka_unit_test(test_pixtral),
+        cmocka_unit_test(test_qwen2_vl), cmocka_unit_test(test_qwen2_5_vl),  cmocka_unit_test(test_qwen3_vl),
+        cmocka_unit_test(test_gemma4),   cmocka_unit_test(test_qwen3_5),     cmocka_unit_test(test_gemma4_e),
+        cmocka_unit_test(test_llama4),   cmocka_unit_test(test_lfm2_vl),     cmocka_unit_test(test_kimi_vl),
+        cmocka_unit_test(test_kimi_k25), cmocka_unit_test(test_minicpmv4_6), cmocka_unit_test(test_minicpmv)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
