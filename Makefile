@@ -1,5 +1,5 @@
 # What people type. Everything else is CMake (CMakePresets.json); each target installs what it needs first.
-.PHONY: help build run test test-kernels test-soft-gpu test-ui bench bench-kernels soak fuzz test-clients lint format install package clean setup
+.PHONY: help build run test test-kernels test-soft-gpu test-gpu test-ui bench bench-kernels bench-gpu soak fuzz test-clients lint format install package clean setup
 
 FUZZ_SECONDS ?= 60
 FUZZ_PICTURES ?= 10000
@@ -15,9 +15,11 @@ help:
 	@echo "make test     build and run every test (about twenty minutes on two cores)"
 	@echo "make test-kernels   the kernels of every instruction set under ASan and UBSan"
 	@echo "make test-soft-gpu  the CUDA backend on a GPU in software, as three chips (two hours and more)"
+	@echo "make test-gpu       the CUDA backend on cuda:0: suite, checkers, engine, reference logits, compute-sanitizer (QUICK=1: shorter)"
 	@echo "make test-ui  the web UI in a browser: every journey, hostile answers, accessibility, budgets"
 	@echo "make build    leave the program at build/hearth"
 	@echo "make bench    measure; bench-kernels measures the kernels alone"
+	@echo "make bench-gpu   whole models of random weights on cuda:0, beside what reading allows (PEER=llama-bench: and beside it)"
 	@echo "make soak     SOAK_REQUESTS=$(SOAK_REQUESTS) random requests per kind of model, then 200 streams for a minute"
 	@echo "make fuzz     fuzz every parser, FUZZ_SECONDS=$(FUZZ_SECONDS) each; then FUZZ_PICTURES=$(FUZZ_PICTURES) broken pictures of each format"
 	@echo "make test-clients   install coding agents and frameworks from npm (2.5 GB), and run each against the server"
@@ -50,12 +52,19 @@ test-soft-gpu:
 	@scripts/setup build test
 	@scripts/test-soft-gpu
 
+test-gpu:
+	@scripts/setup build test
+	@scripts/test-gpu
+
 test-ui:
 	@scripts/setup build test
 	@scripts/test-ui
 
 bench: build
 	@scripts/bench
+
+bench-gpu: build
+	@python3 bench/whole_models.py build $(if $(PEER),--peer $(PEER))
 
 bench-kernels: build
 	@build/bench/bench_kernels

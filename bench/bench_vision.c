@@ -40,7 +40,7 @@ static int apart(vision *v, const pixels *p, double *cutting, double *encoding, 
     if (rc < 0) return rc;
     *cutting = (clock_s() - before) * 1e3;
     before = clock_s();
-    rc = vision_encode_cut(v, tiles, n_tiles, &rows, &n, e);
+    rc = vision_encode_cut(v, p, tiles, n_tiles, &rows, &n, e);
     *encoding = (clock_s() - before) * 1e3;
     if (rc == 0) free(rows);
     vision_cut_free(tiles, n_tiles);

@@ -6,6 +6,7 @@
  */
 #include "base/file.h"
 #include "convert/hf_files.h"
+#include "formats/muted.h"
 #include "tokenizer/tokenizer.h"
 
 #include <stdlib.h>
@@ -286,9 +287,10 @@ static int add_json(hf_files *f, const char *name, str *o, arena *mem, err *e) {
 }
 
 static int add_settings(hf_files *f, const source *s, bool pieces, arena *mem, err *e) {
-    view text = { NULL, 0 };
-    bool has = meta_string(model_file_meta(s->m, "tokenizer.chat_template"), &text);
-    str  o;
+    view    text = { NULL, 0 };
+    int64_t id;
+    bool    has = meta_string(model_file_meta(s->m, "tokenizer.chat_template"), &text);
+    str     o;
     str_init(&o);
     str_push(&o, '{');
     put_tokens(&o, s);
@@ -309,6 +311,9 @@ static int add_settings(hf_files *f, const source *s, bool pieces, arena *mem, e
     if (s->eot >= 0 && s->eot != s->eos) str_printf(&o, "%s%lld", s->eos >= 0 ? ", " : "", (long long)s->eot);
     str_push(&o, ']');
     if (s->pad >= 0) str_printf(&o, ",\n  \"pad_token_id\": %lld", (long long)s->pad);
+    for (size_t i = 0; muted_at(s->m, i, &id); i++)
+        str_printf(&o, "%s%lld", i ? ", " : ",\n  \"suppress_tokens\": [", (long long)id);
+    if (muted_at(s->m, 0, &id)) str_push(&o, ']');
     if (rc == 0 && s->bos >= 0 && s->eos >= 0) rc = add_json(f, "generation_config.json", &o, mem, e);
     str_deinit(&o);
     if (rc == 0 && has) rc = hf_files_add(f, "chat_template.jinja", text.data, text.len, mem, e);

@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "formats/muted.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -318,6 +319,19 @@ static int set_keys(gguf_writer *w, const vocabulary *v, err *e) {
     return rc;
 }
 
+/* Tokens that are not to be said; only those that there are. */
+static int set_muted(gguf_writer *w, const model_file *m, int64_t n_vocab, arena *mem, err *e) {
+    int64_t id;
+    size_t  n = 0, all = 0;
+    while (muted_at(m, all, &id)) all++;
+    int32_t *ids = arena_calloc(mem, all + 1, sizeof *ids);
+    if (!ids) return err_set_nomem(e);
+    for (size_t i = 0; muted_at(m, i, &id); i++) {
+        if (id >= 0 && id < n_vocab) ids[n++] = (int32_t)id;
+    }
+    return n ? gguf_writer_set_array(w, "tokenizer.ggml.suppress_tokens", META_I32, ids, n, e) : 0;
+}
+
 int vocab_keys(gguf_writer *w, const model_file *m, const tok *t, int64_t n_vocab, err *e) {
     vocabulary v = { .json = NULL };
     arena_init(&v.mem, 0);
@@ -328,6 +342,7 @@ int vocab_keys(gguf_writer *w, const model_file *m, const tok *t, int64_t n_voca
     if (rc == 0) rc = fill_kind(&v, t, e);
     if (rc == 0) rc = check_ids(&v, t, e);
     if (rc == 0) rc = set_keys(w, &v, e);
+    if (rc == 0) rc = set_muted(w, m, n_vocab, &v.mem, e);
     arena_deinit(&v.mem);
     return rc;
 }

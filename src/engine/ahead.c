@@ -41,7 +41,10 @@ void ahead_close(engine *g) {
 
 /* Whether the likeliest tokens decide the pick, and the device knows how. */
 static bool guessable(const sampling_params *p) {
-    if (p->n_bias > 0 || sampling_penalizes(p) || !sampling_on_device(p)) return false;
+    for (size_t i = 0; i < p->n_bias; i++) { /* one that lowers lets no other token into the list */
+        if (!(p->bias[i].bias <= 0)) return false;
+    }
+    if (sampling_penalizes(p) || !sampling_on_device(p)) return false;
     if (chain_greedy(p)) return true;
     for (int i = 0; i < p->n_order; i++) {
         if (p->order[i] == SAMPLING_TOP_K && p->top_k > 0) return p->top_k <= MOST_TOP_K;

@@ -144,8 +144,11 @@ static int read_hf_quant(model_hf_quant *q, const json_value *block, err *e) {
 
 /* ---- config.json ---- */
 
+/* Models that speak, too, have the part that listens and reads in an object of its own. */
 static const json_value *find_text(const json_value *root) {
     static const char *const names[] = { "text_config", "llm_config", "language_config" };
+    const json_value        *thinker = json_get(root, "thinker_config");
+    if (json_is(thinker, JSON_K_OBJECT)) root = thinker;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const json_value *v = json_get(root, names[i]);
         if (json_is(v, JSON_K_OBJECT)) return v;

@@ -64,6 +64,10 @@ static const wire_field embedding_fields[] = {
 static const wire_field score_fields[] = {
     WIRE_FLOAT(runtime_event, score, "score"),
 };
+static const wire_field classes_fields[] = {
+    WIRE_LIST(runtime_event, vector, n_vector, "vector", WIRE_MAX_VECTOR, wire_item_float),
+    WIRE_TEXT(runtime_event, text, "text", WIRE_MAX_UP),
+};
 static const wire_field done_fields[] = {
     WIRE_ENUM(runtime_event, finish, "finish", RUNTIME_CANCELLED + 1),
     WIRE_ANY_INT(runtime_event, stop_index, "stop_index"),
@@ -85,6 +89,7 @@ static const wire_table cases[] = {
     [RUNTIME_TOOL_END] = WIRE_TABLE(runtime_event, tool_end_fields),
     [RUNTIME_EMBEDDING] = WIRE_TABLE(runtime_event, embedding_fields),
     [RUNTIME_SCORE] = WIRE_TABLE(runtime_event, score_fields),
+    [RUNTIME_CLASSES] = WIRE_TABLE(runtime_event, classes_fields),
     [RUNTIME_DONE] = WIRE_TABLE(runtime_event, done_fields),
     [RUNTIME_ERROR] = WIRE_TABLE(runtime_event, error_fields),
 };
@@ -106,7 +111,8 @@ static const char *check_event(const void *message) {
     case RUNTIME_TOOL_ARGUMENTS:
     case RUNTIME_TOOL_END:
     case RUNTIME_EMBEDDING:
-    case RUNTIME_SCORE: break;
+    case RUNTIME_SCORE:
+    case RUNTIME_CLASSES: break;
     }
     return ev->last ? "last is set in the middle" : NULL;
 }

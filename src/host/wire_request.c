@@ -69,12 +69,13 @@ static const wire_field constraint_fields[] = {
 static const wire_table constraint_table = WIRE_TABLE(runtime_constraint, constraint_fields);
 
 static const wire_field request_fields[] = {
-    WIRE_ENUM(runtime_request, task, "task", RUNTIME_RERANK + 1),
+    WIRE_ENUM(runtime_request, task, "task", RUNTIME_CLASSIFY + 1),
     WIRE_TEXT(runtime_request, messages, "messages", WIRE_MAX_DOWN),
     WIRE_TEXT(runtime_request, tools, "tools", WIRE_MAX_DOWN),
     WIRE_TEXT(runtime_request, template_vars, "template variables", WIRE_MAX_DOWN),
     WIRE_TEXT(runtime_request, template_text, "template", WIRE_MAX_DOWN),
     WIRE_BOOL(runtime_request, continue_final, "continue_final"),
+    WIRE_BOOL(runtime_request, transcribe, "transcribe"),
     WIRE_TEXT(runtime_request, text, "text", WIRE_MAX_DOWN),
     WIRE_TEXT(runtime_request, suffix, "suffix", WIRE_MAX_DOWN),
     WIRE_LIST(runtime_request, tokens, n_tokens, "tokens", WIRE_MAX_IDS, wire_item_int),
@@ -96,6 +97,7 @@ static const wire_field request_fields[] = {
     WIRE_ANY_INT(runtime_request, max_tokens, "max_tokens"),
     WIRE_ANY_INT(runtime_request, min_tokens, "min_tokens"),
     WIRE_ANY_INT(runtime_request, n_ctx, "n_ctx"),
+    WIRE_BOOL(runtime_request, pair, "pair"),
     WIRE_BOOL(runtime_request, truncate, "truncate"),
     WIRE_BOOL(runtime_request, want_context, "want_context"),
     WIRE_BOOL(runtime_request, ignore_eos, "ignore_eos"),

@@ -11,6 +11,7 @@
  *     s[j] = scale * sum over d of q[d] k[j][d]      one chain of fma from zero in the order of d; see below
  *     s[j] = cap * tanh(s[j] / cap)                  with a soft-cap
  *     s[j] = s[j] + bias[distance of j]              with biases
+ *     s[j] = s[j] + scale * (tq + tk)                with terms by distance of the query's row and of the key's
  *     s[j] = fma(-|pos - j|, slope, s[j])            with ALiBi, slope of the head
  *     m    = max s[j]                                over the row's positions
  *     p[j] = exp(s[j] - m),  l = sum p[j]            lane by lane, then across
@@ -81,6 +82,13 @@ typedef struct attn_args {
     const float   *bias;    /* [n_head][2 * bias_reach + 1] by j - pos, further ones as the ends; or NULL */
     int32_t        bias_reach;
     const float   *alibi; /* [n_head] slopes, or NULL */
+
+    /* Terms by distance: of a score number which[j - pos] of row t's and of position j's, head h at apart_q + t * apart_stride
+     * + h * apart_n (apart_k the same with j). */
+    const float *apart_q, *apart_k; /* or NULL */
+    const float *apart_which;       /* whole numbers, [2 * apart_reach + 1], further distances as the ends */
+    int32_t      apart_reach, apart_n;
+    size_t       apart_stride; /* in floats */
 } attn_args;
 
 /* Bytes of scratch that attn_rows and attn_partial need for this shape. */

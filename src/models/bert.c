@@ -2,7 +2,8 @@
 /*
  * BERT and its likes: encoders with learned positions and a norm behind every block. RoBERTa, XLM-RoBERTa and MPNet
  * count positions from behind the padding token's number, DistilBERT has one kind of text only, MPNet adds a bias by
- * distance. Jina's second generation has ALiBi instead of positions and a gated feed-forward.
+ * distance. Jina's second generation has ALiBi instead of positions and a gated feed-forward. ELECTRA's embedding may
+ * be narrower than its layers; ERNIE adds the vector of its first task.
  */
 #include "nn/nn.h"
 
@@ -10,6 +11,8 @@ typedef struct hparams {
     nn_dims      d;
     int          offset; /* of positions in a Hugging Face file; converters cut the rows off */
     int          n_bucket;
+    int          n_narrow; /* width of the embedding */
+    int          n_tasks;
     bool         distil;
     const float *alibi; /* slopes; NULL: learned positions */
     nn_act_kind  act;
@@ -17,7 +20,9 @@ typedef struct hparams {
 
 typedef struct top {
     const nn_mat *embd, *positions, *segments;
-    const nn_vec *bias;
+    const nn_vec *bias, *tasks;
+    nn_vec        task; /* the first one */
+    nn_linear     widen;
     nn_norm       norm;
 } top;
 
@@ -34,6 +39,10 @@ static void setup(nn_config *c, void *p) {
     bool     counts =
         mpnet || nn_config_arch(c, "roberta") || nn_config_arch(c, "xlm-roberta") || nn_config_arch(c, "camembert");
     h->d.n_kv = h->d.n_head;
+    h->n_narrow = nn_config_arch(c, "electra") ? (int)nn_config_int(c, NULL, "embedding_size", 128) : h->d.n_embd;
+    if (nn_config_arch(c, "ernie") && nn_config_bool(c, NULL, "use_task_id", false))
+        h->n_tasks = (int)nn_config_int(c, NULL, "task_type_vocab_size", 3);
+    if (h->n_narrow < 1) nn_config_fail(c, "embedding_size is %d", h->n_narrow);
     h->distil = nn_config_arch(c, "distilbert");
     if (h->distil) h->d.eps = 1e-12f;
     nn_config_derived(c, "attention.layer_norm_epsilon", (double)h->d.eps);
@@ -65,13 +74,17 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
     const hparams *h = p;
     const nn_dims *d = &h->d;
     top           *t = out;
-    nn_bind_mat(b, &t->embd, "token_embd", "model.embeddings.word_embeddings", d->n_embd, d->n_vocab, NN_AT_LEAST);
-    nn_bind_mat(b, &t->segments, "token_types", "model.embeddings.token_type_embeddings", d->n_embd, 1,
+    const int64_t  n = h->n_narrow;
+    nn_bind_mat(b, &t->embd, "token_embd", "model.embeddings.word_embeddings", n, d->n_vocab, NN_AT_LEAST);
+    nn_bind_mat(b, &t->segments, "token_types", "model.embeddings.token_type_embeddings", n, 1,
                 NN_OPTIONAL | NN_AT_LEAST);
     if (!h->alibi)
-        nn_bind_mat(b, &t->positions, "position_embd", "model.embeddings.position_embeddings", d->n_embd,
+        nn_bind_mat(b, &t->positions, "position_embd", "model.embeddings.position_embeddings", n,
                     (int64_t)d->context + h->offset, 0);
-    nn_bind_norm(b, &t->norm, "token_embd_norm", "model.embeddings.LayerNorm", d->n_embd, 0);
+    if (h->n_tasks) nn_bind_grid(b, &t->tasks, "task_types", "model.embeddings.task_type_embeddings", h->n_tasks, n, 0);
+    if (t->tasks) t->task = (nn_vec){ .name = t->tasks->name, .n = n, .data = t->tasks->data };
+    nn_bind_norm(b, &t->norm, "token_embd_norm", "model.embeddings.LayerNorm", n, 0);
+    if (n != d->n_embd) nn_bind_linear(b, &t->widen, "token_embd_up", "model.embeddings_project", n, d->n_embd, 0);
     if (h->n_bucket)
         nn_bind_table(b, &t->bias, "blk.0.attn_rel_b", "model.encoder.relative_attention_bias", h->n_bucket, d->n_head);
 }
@@ -112,7 +125,9 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_buf x = nn_embed(t, tw->embd, 1);
     if (tw->segments) nn_embed_segments(t, x, tw->segments);
     if (tw->positions) nn_embed_positions(t, x, tw->positions, h->offset);
+    if (tw->tasks) nn_add_each(t, x, &tw->task, 1);
     x = nn_norm_rows(t, x, &tw->norm, d->eps);
+    if (tw->widen.w) x = nn_project(t, x, tw->widen);
     for (int i = 0; i < d->n_layer; i++) {
         const layer *w = (const layer *)net->layers + i;
         nn_kv_store(t, i, nn_project(t, x, w->k), nn_project(t, x, w->v));
@@ -133,3 +148,6 @@ const nn_arch models_mpnet = { NN_WHOLE, .names = NN_NAMES("mpnet"), .hf_layers 
 
 const nn_arch models_distilbert = { NN_WHOLE, .names = NN_NAMES("distilbert"), .hf_layers = "model.transformer.layer.",
                                     .lacks = NN_LACKS_EPS };
+
+const nn_arch models_electra = { NN_WHOLE, .names = NN_NAMES("electra", "ernie"), .hf_only = true,
+                                 .hf_layers = "model.encoder.layer." };

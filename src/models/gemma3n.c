@@ -13,6 +13,7 @@ enum { MAX_STREAMS = 8 };
 
 typedef struct hparams {
     nn_dims      d;
+    int          n_words; /* of the table of embeddings, those of pictures and sounds too */
     int          window, n_kv_shared, per_layer, streams, active, rank;
     bool         scales;
     float        cap;
@@ -80,8 +81,34 @@ static void read_cuts(nn_config *c, hparams *h) {
     h->cuts = cuts;
 }
 
+/* Words for pictures and sounds stand behind those of texts in the table. They have no input per layer, and rows come in their
+ * places: nobody asks for them. */
+static void read_words(nn_config *c, hparams *h) {
+    int64_t n = nn_config_int(c, NULL, "vocab_size_per_layer_input", h->d.n_vocab);
+    if (n < 1) nn_config_fail(c, "vocab_size_per_layer_input is %lld", (long long)n);
+    h->n_words = h->d.n_vocab;
+    if (n < h->n_words) h->d.n_vocab = (int)n;
+}
+
+static void bind_ends(nn_binder *b, nn_ends *w, const hparams *h) {
+    nn_linear texts;
+    if (h->n_words == h->d.n_vocab) {
+        nn_bind_ends(b, w, &h->d, 0);
+        return;
+    }
+    nn_bind_rows(b, &texts, "token_embd", "model.embed_tokens", h->d.n_embd, h->d.n_vocab, 0, h->n_words, NN_NO_BIAS);
+    nn_bind_vec(b, &w->norm, "output_norm", "model.norm", h->d.n_embd, 0);
+    w->embd = texts.w;
+    if (!nn_bind_exists(b, "output", "lm_head")) {
+        nn_bind_head(b, &w->head, w->embd, h->d.n_embd, h->d.n_vocab);
+        return;
+    }
+    nn_bind_rows(b, &w->head, "output", "lm_head", h->d.n_embd, h->d.n_vocab, 0, h->n_words, NN_NO_BIAS);
+}
+
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
+    read_words(c, h);
     nn_config_only(c, NULL, "hidden_activation", "gelu_pytorch_tanh");
     h->slides = nn_config_layer_is(c, "attention.sliding_window_pattern", "layer_types", "sliding_attention", 5);
     h->ff = nn_config_layer_ints(c, "feed_forward_length", "intermediate_size", h->d.n_ff);
@@ -115,7 +142,7 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
     const hparams *h = p;
     top           *t = out;
     int            wide = h->d.n_layer * h->per_layer, n = h->d.n_embd;
-    nn_bind_ends(b, &t->ends, &h->d, 0);
+    bind_ends(b, &t->ends, h);
     nn_bind_mat(b, &t->layer_embd, "per_layer_token_embd", "model.embed_tokens_per_layer", wide, h->d.n_vocab,
                 NN_AT_LEAST);
     nn_bind_linear(b, &t->layer_proj, "per_layer_model_proj", "model.per_layer_model_projection", n, wide, 0);
@@ -236,7 +263,7 @@ static void forward(nn_tape *t, const nn_net *net) {
     const hparams *h = net->hp;
     const top     *tw = net->top;
     nn_buf         x[MAX_STREAMS] = { nn_embed(t, tw->ends.embd, sqrtf((float)h->d.n_embd)) };
-    nn_buf         token = nn_embed(t, tw->layer_embd, sqrtf((float)h->per_layer)),
+    nn_buf         token = nn_embed_tokens(t, tw->layer_embd, sqrtf((float)h->per_layer)),
            inputs = nn_project(t, x[0], tw->layer_proj);
     nn_scale(t, inputs, 1.0f / sqrtf((float)h->d.n_embd));
     inputs = nn_rms_norm(t, inputs, tw->layer_norm, h->d.eps);

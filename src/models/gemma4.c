@@ -264,5 +264,5 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->ends.norm, eps), tw->ends.head, 1.0f, h->logit_softcap);
 }
 
-static const char *const names[] = { "gemma4", "gemma4_text", NULL };
+static const char *const names[] = { "gemma4", "gemma4_text", "gemma4_unified_text", NULL };
 const nn_arch            models_gemma4 = { NN_FAMILY, .names = names, .act = "gelu_pytorch_tanh", .tied = names };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GLM 4: norms before and behind each block, biases on q, k and v, half of each head rotated in pairs. GLM (ChatGLM 2 to
- * 4) has no norms behind; ChatGLM's own files fuse q, k and v. */
+ * 4) has no norms behind; ChatGLM's own files fuse q, k and v. The language models of GLM 4.1V and GLM-OCR are GLM 4 whose
+ * positions have three axes; GGUF files have the halves of their pairs apart, since other readers need them so. */
 #include "nn/nn.h"
 
 #include <math.h>
@@ -8,6 +9,7 @@
 typedef struct hparams {
     nn_dims d;
     bool    first;
+    int     n_next;
     nn_rope rope;
 } hparams;
 
@@ -16,17 +18,28 @@ typedef struct layer {
     nn_linear     q, k, v, o, gate, up, down;
 } layer;
 
-static const nn_key keys[] = { { 0 } };
+static const nn_key keys[] = { NN_INT(n_next, "nextn_predict_layers", NULL, 0), { 0 } };
 
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
     double   base = 10000 * nn_config_real(c, NULL, "rope_ratio", 1);
-    h->first = !nn_config_arch(c, "glm4");
+    bool     gguf = nn_config_gguf(c), sees;
+    h->first = nn_config_arch(c, "chatglm") || nn_config_arch(c, "glm");
+    sees = gguf ? nn_config_has(c, "rope.dimension_sections", NULL) : !h->first && !nn_config_arch(c, "glm4");
+    if (h->n_next < 0 || h->n_next >= h->d.n_layer) {
+        nn_config_fail(c, "%d of %d layers are for multi-token prediction", h->n_next, h->d.n_layer);
+        return;
+    }
+    h->d.n_layer -= h->n_next; /* GGUF counts them, too */
     nn_config_known(c, "rmsnorm", "true");
     nn_config_known(c, "multi_query_attention", "true");
     nn_config_known(c, "post_layer_norm", "true");
     nn_config_known(c, "apply_residual_connection_post_layernorm", "false");
-    h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .partial = 0.5, .interleaved = true, .base = base });
+    h->rope = nn_rope_read(
+        c, &h->d, (nn_rope_want){ .partial = sees && !gguf ? 1 : 0.5, .interleaved = !sees || !gguf, .base = base });
+    if (!sees) return;
+    nn_rope_axes(c, &h->rope, false);
+    if (!h->rope.axis_of) nn_config_fail(c, "rope_parameters.mrope_section is missing");
 }
 
 /* ChatGLM: all of q, then k, then v. */
@@ -98,5 +111,7 @@ static const char *const names[] = { "glm4", NULL }, *const names_1[] = { "chatg
                          *const names_chat[] = { "chatglm", NULL };
 const nn_arch                   models_glm4 = { NN_DECODER, .names = names, .act = "silu|swish" };
 const nn_arch                   models_glm = { NN_DECODER, .names = names_1, .act = "silu|swish" };
+const nn_arch                   models_glm4v = { NN_DECODER, .gguf_only = true, .reordered = true, .act = "silu|swish",
+                                                 .names = NN_NAMES("glm4", "glm4v", "glm4v_text", "glm46v", "glm_ocr", "glm_ocr_text") };
 const nn_arch models_chatglm = { NN_DECODER, .names = names_chat, .hf_layers = "model.encoder.layers.",
                                  .act = "silu|swish" };

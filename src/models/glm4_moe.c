@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GLM 4.5 and later, Solar Open (rotates all of a head): pre-norm decoder, half of each head rotated, optional q/k
+/* GLM 4.5 and later, the language model of GLM 4.5V (whose positions have three axes), Solar Open (rotates all of a head): pre-norm decoder, half of each head rotated, optional q/k
  * norms, sigmoid-routed experts. */
 #include "nn/nn.h"
 
@@ -32,6 +32,7 @@ static const nn_key keys[] = {
 
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
+    bool     sees = nn_config_arch(c, "glm4v_moe") || nn_config_arch(c, "glm4v_moe_text");
     nn_config_known(c, "use_qk_norm", "true|false"); /* the tensors say it */
     nn_config_known(c, "scoring_func", "sigmoid");
     nn_config_known(c, "topk_method", "noaux_tc");
@@ -48,6 +49,8 @@ static void setup(nn_config *c, void *p) {
     }
     h->d.n_layer -= h->n_next; /* GGUF counts the layers for multi-token prediction, too */
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .partial = nn_config_arch(c, "solar_open") ? 1 : 0.5 });
+    nn_rope_axes(c, &h->rope, false);
+    if (sees && !h->rope.axis_of) nn_config_fail(c, "rope_parameters.mrope_section is missing");
 }
 
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
@@ -97,5 +100,5 @@ static void forward(nn_tape *t, const nn_net *net) {
 
 /* GGUF has one name for both. */
 #define EXPERTS NN_PLAIN, .block = block, .gguf_only = true, .act = "silu|swish"
-const nn_arch models_glm4_moe = { EXPERTS, .names = NN_NAMES("glm4moe", "glm4_moe") };
+const nn_arch models_glm4_moe = { EXPERTS, .names = NN_NAMES("glm4moe", "glm4_moe", "glm4v_moe", "glm4v_moe_text") };
 const nn_arch models_solar_open = { EXPERTS, .names = NN_NAMES("glm4moe", "solar_open"), .lacks = NN_LACKS_FF };

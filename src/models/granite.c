@@ -100,7 +100,7 @@ static void forward(nn_tape *t, const nn_net *net) {
 }
 
 #define PAIRS NN_PLAIN, .permuted_qk = true, .act = "silu|swish"
-const nn_arch models_granite = { PAIRS, .names = NN_NAMES("granite") };
+const nn_arch models_granite = { PAIRS, .names = NN_NAMES("granite", "granite4_vision_text") };
 const nn_arch models_smollm3 = { PAIRS, .names = NN_NAMES("smollm3"), .tied = NN_NAMES("smollm3") };
 const nn_arch models_minicpm = { PAIRS, .names = NN_NAMES("minicpm") };
 const nn_arch models_hyperclovax = { NN_PLAIN, .hf_only = true, .names = NN_NAMES("hyperclovax"), .act = "silu|swish" };

@@ -36,6 +36,10 @@
     X(bert)                                                                                                            \
     X(mpnet)                                                                                                           \
     X(distilbert)                                                                                                      \
+    X(deberta)                                                                                                         \
+    X(electra)                                                                                                         \
+    X(albert)                                                                                                          \
+    X(roberta_pre)                                                                                                     \
     X(modernbert)                                                                                                      \
     X(nomic_bert)                                                                                                      \
     X(gte)                                                                                                             \
@@ -127,7 +131,18 @@
     X(bailing)                                                                                                         \
     X(bailing_2)                                                                                                       \
     X(deepseek32)                                                                                                      \
-    X(glm_dsa)
+    X(glm_dsa)                                                                                                         \
+    X(glm4v)                                                                                                           \
+    X(paddleocr)                                                                                                       \
+    X(ernie_vl)                                                                                                        \
+    X(step35)                                                                                                          \
+    X(muse_glimmer)                                                                                                    \
+    X(minimax_m3)                                                                                                      \
+    X(mllama)                                                                                                          \
+    X(zamba2)                                                                                                          \
+    X(nanbeige)                                                                                                        \
+    X(deci)                                                                                                            \
+    X(modernbert_decoder)
 
 #define DECLARE(name) extern const nn_arch models_##name;
 MODELS(DECLARE)

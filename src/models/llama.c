@@ -101,7 +101,7 @@ static void forward(nn_tape *t, const nn_net *net) {
         nn_logits(t, x, tw->head, 1.0f, 0.0f);
 }
 
-static const char *const tied[] = { "mistral3", NULL }; /* the multimodal model around either */
+static const char *const tied[] = { "mistral3", "glmasr", NULL }; /* the multimodal model around either */
 
 static const char *const        names[] = { "llama", "mistral", "mixtral", "internlm", "internlm3", NULL },
                          *const names_x[] = { "xverse", NULL };

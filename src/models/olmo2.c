@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * OLMo 2, OLMo 3 and EXAONE 4: no norm before a block, one behind it. OLMo norms all query heads at once; OLMo 3 has
+ * OLMo 2, OLMo 3 and EXAONE 4 (and 4.5): no norm before a block, one behind it. OLMo norms all query heads at once; OLMo 3 has
  * windows, in which its rotation is not stretched. EXAONE 4 norms each head, has windows and rotates only there.
  */
 #include "nn/nn.h"
 
 typedef struct hparams {
     nn_dims    d;
-    int        window;
+    int        window, n_next;
     bool       per_head;
     const int *slides;
     nn_rope    rope, rope_sliding;
@@ -20,12 +20,18 @@ typedef struct layer {
 
 static const nn_key keys[] = {
     NN_INT(window, "attention.sliding_window", "sliding_window", 0),
+    NN_INT(n_next, "nextn_predict_layers", NULL, 0),
     { 0 },
 };
 
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
-    h->per_head = nn_config_arch(c, "exaone4");
+    h->per_head = nn_config_arch(c, "exaone4") || nn_config_arch(c, "exaone4_5_text");
+    if (h->n_next < 0 || h->n_next >= h->d.n_layer) {
+        nn_config_fail(c, "%d of %d layers are for multi-token prediction", h->n_next, h->d.n_layer);
+        return;
+    }
+    h->d.n_layer -= h->n_next; /* GGUF counts them, too */
     h->slides =
         nn_config_layer_is(c, "attention.sliding_window_pattern", "layer_types|sliding_window_pattern",
                            "sliding_attention", h->window && (h->per_head || nn_config_arch(c, "olmo3")) ? 4 : 0);
@@ -94,6 +100,7 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f, 0.0f);
 }
 
-static const char *const names_2[] = { "olmo2", "olmo3", NULL }, *const names_4[] = { "exaone4", NULL };
+static const char *const names_2[] = { "olmo2", "olmo3", NULL }, *const names_4[] = { "exaone4", "exaone4_5_text",
+                                                                                      NULL };
 const nn_arch models_olmo2 = { NN_DECODER, .names = names_2, .act = "silu|swish" };
 const nn_arch models_exaone4 = { NN_DECODER, .names = names_4, .act = "silu|swish" };

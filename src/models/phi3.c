@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Phi-3 and Phi-4: the Llama block with fused projections, partial rotation and longrope. */
+/* Phi-3, Phi-4 and the text of Phi-4 Multimodal, whose adapters are for pictures and sounds alone: the Llama block with
+ * fused projections, partial rotation and longrope. */
 #include "nn/nn.h"
 
 typedef struct hparams {
@@ -29,14 +30,15 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     int            n = d->n_embd, q = d->n_head * d->head_dim, kv = d->n_kv * d->head_dim;
     (void)i;
     nn_bind_vec(b, &w->attn_norm, "attn_norm", "input_layernorm", n, 0);
-    nn_bind_rows(b, &w->q, "attn_qkv", "self_attn.qkv_proj", n, q, 0, q + 2 * kv, 0);
-    nn_bind_rows(b, &w->k, "attn_qkv", "self_attn.qkv_proj", n, kv, q, q + 2 * kv, 0);
-    nn_bind_rows(b, &w->v, "attn_qkv", "self_attn.qkv_proj", n, kv, q + kv, q + 2 * kv, 0);
-    nn_bind_linear(b, &w->o, "attn_output", "self_attn.o_proj", q, n, 0);
+    nn_bind_rows(b, &w->q, "attn_qkv", "self_attn.qkv_proj|self_attn.qkv_proj.base_layer", n, q, 0, q + 2 * kv, 0);
+    nn_bind_rows(b, &w->k, "attn_qkv", "self_attn.qkv_proj|self_attn.qkv_proj.base_layer", n, kv, q, q + 2 * kv, 0);
+    nn_bind_rows(b, &w->v, "attn_qkv", "self_attn.qkv_proj|self_attn.qkv_proj.base_layer", n, kv, q + kv, q + 2 * kv,
+                 0);
+    nn_bind_linear(b, &w->o, "attn_output", "self_attn.o_proj|self_attn.o_proj.base_layer", q, n, 0);
     nn_bind_vec(b, &w->ffn_norm, "ffn_norm", "post_attention_layernorm", n, 0);
-    nn_bind_linear(b, &w->gate, "ffn_up#0/2", "mlp.gate_up_proj#0/2", n, d->n_ff, 0);
-    nn_bind_linear(b, &w->up, "ffn_up#1/2", "mlp.gate_up_proj#1/2", n, d->n_ff, 0);
-    nn_bind_linear(b, &w->down, "ffn_down", "mlp.down_proj", d->n_ff, n, 0);
+    nn_bind_linear(b, &w->gate, "ffn_up#0/2", "mlp.gate_up_proj#0/2|mlp.gate_up_proj.base_layer#0/2", n, d->n_ff, 0);
+    nn_bind_linear(b, &w->up, "ffn_up#1/2", "mlp.gate_up_proj#1/2|mlp.gate_up_proj.base_layer#1/2", n, d->n_ff, 0);
+    nn_bind_linear(b, &w->down, "ffn_down", "mlp.down_proj|mlp.down_proj.base_layer", d->n_ff, n, 0);
 }
 
 static nn_state state(const void *p, int i) {
@@ -67,4 +69,4 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f, 0.0f);
 }
 
-const nn_arch models_phi3 = { NN_DECODER, .names = NN_NAMES("phi3"), .act = "silu|swish" };
+const nn_arch models_phi3 = { NN_DECODER, .names = NN_NAMES("phi3", "phi4mm", "phi4_multimodal"), .act = "silu|swish" };

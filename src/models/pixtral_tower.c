@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tower of Pixtral and Mistral 3: pictures of any size, no learned positions; a head's pairs are turned by the row and the
+ * The tower of Pixtral, Mistral 3 and LightOnOCR: pictures of any size, no learned positions; a head's pairs are turned by the row and the
  * column of a patch (frequencies of even number by the row, then those of odd number by the column). Mistral 3 has a norm
  * behind it, which belongs to its projector but comes before patches are put together. The second names of a tensor are those
  * of Ollama's files, which have the tower inside.
@@ -65,7 +65,8 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
     const int64_t  n = h->t.d.n_embd;
     nn_bind_patches(b, &t->patch, "v.patch_embd|v.patch_conv", "model.patch_conv", 3 * h->t.patch * h->t.patch, n);
     nn_bind_vec(b, &t->pre, "v.pre_ln|v.encoder_norm", "model.ln_pre", n, 0);
-    if (h->merges) nn_bind_vec(b, &t->behind, "mm.input_norm|mm.norm", "multi_modal_projector.norm", n, 0);
+    if (h->merges)
+        nn_bind_vec(b, &t->behind, "mm.input_norm|mm.norm", "multi_modal_projector.norm|vision_projection.norm", n, 0);
 }
 
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
@@ -106,7 +107,9 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_vectors(t, nn_outputs(t, x));
 }
 
-static const char *const roots[] = { "vision_tower.", "model.vision_tower.", "model.", NULL };
+static const char *const roots[] = {
+    "vision_tower.", "model.vision_tower.", "model.vision_encoder.", "vision_encoder.", "model.", NULL
+};
 static const char *const names[] = { "pixtral", NULL };
 const nn_arch            models_pixtral_tower = { NN_WHOLE,
                                                   .names = names,

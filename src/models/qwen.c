@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Qwen 1 (fused q, k, v), Qwen 2 (biases on them) and Qwen 3 (per-head norms on q and k): pre-norm decoder with a dense
  * SwiGLU. Also the language models of Qwen 2, 2.5 and 3 VL, whose positions have three axes, all the same in text; behind the
- * first layers of Qwen 3 VL the rows of a picture get what the tower's taps saw. */
+ * first layers of Qwen 3 VL the rows of a picture get what the tower's taps saw. PaddleOCR-VL's has the block of ERNIE 4.5 and
+ * turns its heads as Qwen 2 VL does. */
 #include "nn/nn.h"
 
 typedef struct hparams {
@@ -43,11 +44,12 @@ static void setup(nn_config *c, void *p) {
     if (nn_config_arch(c, "qwen")) setup_first(c, h);
     if (nn_config_arch(c, "minicpmv"))
         nn_config_only_number(c, NULL, "version", 2.6); /* others have other models inside */
+    bool paddle = nn_config_arch(c, "paddleocr_vl") || nn_config_arch(c, "paddleocr_vl_text");
     bool listed = nn_config_count(c, NULL, "layer_types") > 0;
     int *from = nn_config_alloc(c, (size_t)h->d.n_layer, sizeof *from);
     for (int i = 0; i < h->d.n_layer; i++) from[i] = h->use_window && h->window > 0 && i >= h->first_window;
     h->slides = listed && h->use_window ? nn_config_layer_is(c, NULL, "layer_types", "sliding_attention", 0) : from;
-    h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .base = h->first ? 10000 : 1000000 });
+    h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .base = h->first ? 10000 : paddle ? 500000 : 1000000 });
     bool sees = nn_config_arch(c, "qwen3vl") || nn_config_arch(c, "qwen3_vl") || nn_config_arch(c, "qwen3_vl_text");
     nn_rope_axes(c, &h->rope, sees);
     if (sees) h->n_deep = nn_deep_read(c, h->d.n_layer);
@@ -122,10 +124,13 @@ const nn_arch            models_qwen2 = { NN_FAMILY, .names = NN_NAMES("qwen2"),
 static const char *const roots_minicpmv[] = { "llm.model.", "llm.", NULL };
 const nn_arch models_minicpmv = { NN_FAMILY, .hf_only = true, .names = NN_NAMES("minicpmv"), .hf_roots = roots_minicpmv,
                                   ACT };
-const nn_arch models_qwen3 = { NN_FAMILY, .names = NN_NAMES("qwen3"), ACT };
-const nn_arch models_qwen2vl = {
-    NN_FAMILY, .names = NN_NAMES("qwen2vl", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen25vl"),
-    .gguf_only = true, ACT
-};
+const nn_arch models_qwen3 = { NN_FAMILY, .names = NN_NAMES("qwen3", "qwen3_asr", "qwen3_asr_text"),
+                               .tied = NN_NAMES("qwen3_asr"), ACT };
+const nn_arch models_qwen2vl = { NN_FAMILY,
+                                 .names = NN_NAMES("qwen2vl", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl",
+                                                   "qwen2_5_vl_text", "qwen25vl", "qwen2_5_omni_text"),
+                                 .gguf_only = true, ACT };
 const nn_arch models_qwen3vl = { NN_FAMILY, .names = NN_NAMES("qwen3vl", "qwen3_vl", "qwen3_vl_text"),
                                  .gguf_only = true, ACT };
+static const char *const names_paddle[] = { "paddleocr", "paddleocr_vl", "paddleocr_vl_text", NULL };
+const nn_arch models_paddleocr = { NN_FAMILY, .names = names_paddle, .tied = names_paddle, .gguf_only = true, ACT };

@@ -37,7 +37,7 @@ static void setup(nn_config *c, void *p) {
     if (h->n_ff_expert == 0) h->n_ff_expert = h->d.n_ff;
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .base = 1000000 });
     if (nn_config_arch(c, "qwen3vlmoe") || nn_config_arch(c, "qwen3_vl_moe") ||
-        nn_config_arch(c, "qwen3_vl_moe_text")) {
+        nn_config_arch(c, "qwen3_vl_moe_text") || nn_config_arch(c, "qwen3_omni_moe_text")) {
         nn_rope_axes(c, &h->rope, true);
         h->n_deep = nn_deep_read(c, h->d.n_layer);
     }
@@ -86,4 +86,5 @@ static void forward(nn_tape *t, const nn_net *net) {
 #define EXPERTS NN_PLAIN, .gguf_only = true, .act = "silu|swish"
 const nn_arch models_qwen2_moe = { EXPERTS, .names = NN_NAMES("qwen2moe", "qwen2_moe") };
 const nn_arch models_qwen3_moe = { EXPERTS, .names = NN_NAMES("qwen3moe", "qwen3_moe") };
-const nn_arch models_qwen3vl_moe = { EXPERTS, .names = NN_NAMES("qwen3vlmoe", "qwen3_vl_moe", "qwen3_vl_moe_text") };
+const nn_arch models_qwen3vl_moe = { EXPERTS, .names = NN_NAMES("qwen3vlmoe", "qwen3_vl_moe", "qwen3_vl_moe_text",
+                                                                "qwen3_omni_moe_text") };

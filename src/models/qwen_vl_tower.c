@@ -8,7 +8,7 @@
  *
  *     2     LayerNorms, x * sigmoid(1.702 x) for GELU
  *     2.5   RMS norms, a gated feed-forward; most layers see windows of the picture (the vision room puts rows in their
- *           order and says where each begins)
+ *           order and says where each begins). EXAONE 4.5's shares keys among heads
  *     3     LayerNorms, learned positions, and taps: what some layers leave is merged, too, and added to the language
  *           model's first layers (nn_add_supplied). A tower's row has the last layer's result and the taps side by side
  *     3.5   as 3, without taps
@@ -49,18 +49,6 @@ static const nn_key keys[] = {
     { 0 },
 };
 
-/* The first half of a head's pairs is turned by the row, the second by the column. */
-static void read_rope(nn_config *c, hparams *h) {
-    int      pairs = h->t.d.head_dim / 2, half = pairs / 2;
-    float   *freq = nn_config_alloc(c, (size_t)(pairs > 0 ? pairs : 1), sizeof *freq);
-    uint8_t *axis = nn_config_alloc(c, (size_t)(pairs > 0 ? pairs : 1), sizeof *axis);
-    for (int i = 0; freq && axis && i < pairs; i++) {
-        freq[i] = (float)pow(10000.0, -2.0 * (i % half) / pairs);
-        axis[i] = (uint8_t)(i >= half);
-    }
-    h->rope = (nn_rope){ .n_rot = h->t.d.head_dim, .scale = 1, .inv_freq = freq, .axis_of = axis };
-}
-
 static void read_taps(nn_config *c, hparams *h) {
     const int *listed = nn_config_layer_is(c, "is_deepstack_layers", NULL, "", 0);
     for (int i = 0; i < h->t.d.n_layer; i++) {
@@ -75,7 +63,7 @@ static void read_taps(nn_config *c, hparams *h) {
 
 static void read_tower(nn_config *c, hparams *h) {
     nn_dims *d = &h->t.d;
-    d->n_kv = d->n_head;
+    if (!h->second) d->n_kv = d->n_head;
     d->eps = 1e-6f;
     if (d->head_dim <= 0 || d->head_dim % 4 || d->head_dim * d->n_head != d->n_embd || h->t.patch < 1 ||
         h->t.patch > 256 || h->merge < 1 || h->merge > 16 || h->n_out < 1 || h->n_out > 1 << 20) {
@@ -84,7 +72,7 @@ static void read_tower(nn_config *c, hparams *h) {
         return;
     }
     nn_config_only_number(c, NULL, "temporal_patch_size", 2);
-    read_rope(c, h);
+    h->rope = nn_rope_grid(c, d->head_dim, 10000);
 }
 
 static void see_whole(nn_config *c, hparams *h) {
@@ -165,7 +153,7 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     const hparams *h = p;
     const nn_dims *d = &h->t.d;
     layer         *w = out;
-    const int64_t  n = d->n_embd, ff = d->n_ff;
+    const int64_t  n = d->n_embd, ff = d->n_ff, kv = (int64_t)d->n_kv * d->head_dim;
     (void)i;
     bind_norm(b, &w->attn_norm, "ln1|norm1", "norm1", n, h);
     bind_norm(b, &w->ffn_norm, "ln2|norm2", "norm2", n, h);
@@ -173,8 +161,8 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
         nn_bind_qkv(b, &w->attn, "attn_qkv", "attn.qkv", d, false);
     } else {
         nn_bind_linear(b, &w->attn.q, "attn_q", "attn.q", n, n, 0);
-        nn_bind_linear(b, &w->attn.k, "attn_k", "attn.k", n, n, 0);
-        nn_bind_linear(b, &w->attn.v, "attn_v", "attn.v", n, n, 0);
+        nn_bind_linear(b, &w->attn.k, "attn_k", "attn.k", n, kv, 0);
+        nn_bind_linear(b, &w->attn.v, "attn_v", "attn.v", n, kv, 0);
     }
     nn_bind_linear(b, &w->attn.o, "attn_out", "attn.proj", n, n, 0);
     if (h->first) {
@@ -228,21 +216,22 @@ static void bind_mergers(nn_binder *b, void *out, const void *p) {
     const hparams *h = p;
     merger        *w = out;
     const int64_t  n = h->t.d.n_embd, wide = n * h->merge * h->merge;
-    const bool     old = h->first || h->second;
-    bind_norm(b, &w[0].norm, "v.post_ln|v.merger.ln_q|v.merger.norm", old ? "model.merger.ln_q" : "model.merger.norm",
-              n, h);
+    bind_norm(b, &w[0].norm, "v.post_ln|v.merger.ln_q|v.merger.norm", "model.merger.ln_q|model.merger.norm", n, h);
     nn_bind_linear(b, &w[0].first, "mm.0|v.merger.mlp.0|v.merger.linear_fc1",
-                   old ? "model.merger.mlp.0" : "model.merger.linear_fc1", wide, wide, 0);
+                   "model.merger.mlp.0|model.merger.linear_fc1", wide, wide, 0);
     nn_bind_linear(b, &w[0].second, "mm.2|v.merger.mlp.2|v.merger.linear_fc2",
-                   old ? "model.merger.mlp.2" : "model.merger.linear_fc2", wide, h->n_out, 0);
+                   "model.merger.mlp.2|model.merger.linear_fc2", wide, h->n_out, 0);
     for (int k = 0; k < h->n_taps; k++) { /* GGUF numbers them by their layers, Ollama from zero */
-        static const char *const ends[][2] = { { "norm", "norm" }, { "fc1", "linear_fc1" }, { "fc2", "linear_fc2" } };
+        static const char *const ends[][3] = { { "norm", "norm", "ln_q" },
+                                               { "fc1", "linear_fc1", "mlp.0" },
+                                               { "fc2", "linear_fc2", "mlp.2" } };
         merger                  *m = w + 1 + k;
-        char                     gguf[3][96], hf[3][64];
+        char                     gguf[3][96], hf[3][96];
         for (int i = 0; i < 3; i++) {
             snprintf(gguf[i], sizeof gguf[i], "v.deepstack.%d.%s|v.deepstack_merger.%d.%s", h->taps[k], ends[i][0], k,
                      ends[i][1]);
-            snprintf(hf[i], sizeof hf[i], "model.deepstack_merger_list.%d.%s", k, ends[i][1]);
+            snprintf(hf[i], sizeof hf[i], "model.deepstack_merger_list.%d.%s|model.merger_list.%d.%s", k, ends[i][1], k,
+                     ends[i][2]);
         }
         nn_bind_norm(b, &m->norm, gguf[0], hf[0], wide, 0);
         nn_bind_linear(b, &m->first, gguf[1], hf[1], wide, wide, 0);
@@ -264,7 +253,8 @@ static void merge(nn_tape *t, const nn_net *net) {
     nn_vectors(t, nn_outputs(t, parts > 1 ? nn_join(t, out, parts) : out[0]));
 }
 
-static const char *const roots[] = { "model.visual.", "visual.", "vision_tower.", "model.vision_tower.", NULL };
+static const char *const roots[] = { "model.visual.",       "visual.",         "vision_tower.",
+                                     "model.vision_tower.", "thinker.visual.", NULL };
 
 #define TOWER(name, text, setup_fn, without)                                                                           \
     const nn_arch models_##name##_tower = { .names = NN_NAMES(text),                                                   \

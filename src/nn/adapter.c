@@ -234,6 +234,14 @@ static bool reads(const nn_tape *t, const nn_op *op, const nn_mat *mat, bool emb
     return op->kind == NN_OP_EXPERTS && op->u.linear.w == mat;
 }
 
+/* Whether what was computed from this matrix when the model was opened takes part: an adapter would not reach it. */
+static bool is_folded(const nn_tape *t, const nn_mat *mat) {
+    for (int i = 0; i < t->n_ops; i++) {
+        if (t->ops[i].kind == NN_OP_HEAD_LINEAR && t->ops[i].u.linear.w->made_of == mat) return true;
+    }
+    return false;
+}
+
 /* The patch of this matrix: a new one, or the one that other experts are in. */
 static int patch_of(opening *x, const adapter_raw *r, const adapter_match *at, bool embed, nn_patch **out) {
     const nn_mat  *mat = at->bound->mat;
@@ -244,7 +252,7 @@ static int patch_of(opening *x, const adapter_raw *r, const adapter_match *at, b
         if ((*out)->mat == mat && (*out)->embed == embed) return 0;
     }
     for (int i = 0; i < t->n_ops; i++) used = used || reads(t, &t->ops[i], mat, embed);
-    if (!used)
+    if (!used || is_folded(t, mat))
         return err_set(x->e, ERR_UNSUPPORTED, "%s: adapters of this kind of matrix are not supported", r->module);
     *out = &x->out->patches[x->out->n_patches++];
     **out = (nn_patch){ .mat = mat, .embed = embed };

@@ -25,8 +25,15 @@ const char *const bind_roots[] = { "model.",
                                    "mpnet.",
                                    "new.",
                                    "nomic_bert.",
+                                   "deberta.",
+                                   "electra.",
+                                   "ernie.",
+                                   "albert.",
+                                   "roberta_prelayernorm.",
                                    "encoder.",
                                    "model.text_model.",
+                                   "thinker.model.",
+                                   "thinker.",
                                    NULL };
 
 void bind_fail(nn_binder *b, int code, const char *fmt, ...) {
@@ -120,8 +127,10 @@ const model_tensor *bind_companion(nn_binder *b, const bind_found *f, const char
 /* The name with '*' replaced by an expert's number. */
 static void expand(const bind_name *n, int expert, char *out, size_t bytes) {
     const char *star = strchr(n->name, '*');
+    char       *rest = star ? (char *)star + 1 : NULL;
+    long        first = rest && *rest == '+' ? strtol(rest + 1, &rest, 10) : 0;
     if (star)
-        snprintf(out, bytes, "%.*s%d%s", (int)(star - n->name), n->name, expert, star + 1);
+        snprintf(out, bytes, "%.*s%ld%s", (int)(star - n->name), n->name, first + expert, rest);
     else
         snprintf(out, bytes, "%s", n->name);
 }
@@ -245,13 +254,16 @@ static const nn_vec *new_vec(nn_binder *b, const char *name, const float *data, 
     return v;
 }
 
+static bool ends_with(const char *name, const char *ending) {
+    size_t n = strlen(name), k = strlen(ending);
+    return n >= k && strcmp(name + n - k, ending) == 0;
+}
+
 bool bind_one_added(const model_file *f) {
-    static const char ending[] = "linear_attn.conv1d.weight";
     for (size_t i = 0; f && i < model_file_tensor_count(f); i++) {
         const model_tensor *t = model_file_tensor_at(f, i);
-        size_t              n = strlen(t->name);
-        if (n >= sizeof ending - 1 && strcmp(t->name + n - (sizeof ending - 1), ending) == 0)
-            return t->n_dims == 3 && t->dims[0] == 1 && t->dims[1] > 1;
+        if (ends_with(t->name, "linear_attn.conv1d.weight")) return t->n_dims == 3 && t->dims[0] == 1 && t->dims[1] > 1;
+        if (ends_with(t->name, "mlp.gate.router_bias")) return true; /* Step 3.5 */
     }
     return false;
 }
@@ -413,7 +425,7 @@ static const nn_mat *new_mat(nn_binder *b, const char *name, tensor_mat *at, int
         bind_fail(b, ERR_NOMEM, "out of memory");
         return NULL;
     }
-    *out = (nn_mat){ copy, at[0].rows, at[0].cols, stack, at };
+    *out = (nn_mat){ copy, at[0].rows, at[0].cols, stack, at, NULL };
     return out;
 }
 
@@ -548,11 +560,12 @@ void nn_bind_experts(nn_binder *b, nn_linear *out, const char *gguf, const char 
     bind_any(b, out, gguf, hf, &(bind_wish){ in, rows, 0, rows, n_expert, flags }, true);
 }
 
-/* A model that was saved without its head, for its vectors: "Qwen3Model", not "Qwen3ForCausalLM". */
+/* A model that was saved without its head, for its vectors or with a head that says classes: "Qwen3Model",
+ * "Qwen3ForSequenceClassification", not "Qwen3ForCausalLM". */
 static bool is_backbone(const nn_config *c) {
     const char *name = json_cstr(json_at(json_get(c->root, "architectures"), 0));
     size_t      n = name ? strlen(name) : 0;
-    return n > 5 && strcmp(name + n - 5, "Model") == 0;
+    return (n > 5 && strcmp(name + n - 5, "Model") == 0) || (n && strstr(name, "ForSequenceClassification") != NULL);
 }
 
 void nn_bind_head(nn_binder *b, nn_linear *out, const nn_mat *embd, int64_t in, int64_t n_vocab) {

@@ -37,7 +37,7 @@ static const nn_mat *new_mat(nn_binder *b, const char *name, const float *data, 
 static const char *present(nn_binder *b, const char *list, char out[160]) {
     for (const char *at = list; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL) {
         snprintf(out, 160, "%.*s", (int)strcspn(at, "|"), at);
-        if (nn_bind_exists(b, out, NULL)) return out;
+        if (nn_bind_exists(b, b->gguf ? out : NULL, b->gguf ? NULL : out)) return out;
     }
     snprintf(out, 160, "%.*s", (int)strcspn(list, "|"), list);
     return out;
@@ -50,10 +50,11 @@ static void bind_bias(nn_binder *b, nn_linear *out, const char *gguf, const char
     nn_bind_vec(b, &out->b, gguf_bias, hf_bias, rows, NN_OPTIONAL);
 }
 
-void nn_bind_frames(nn_binder *b, nn_linear *out, const char *gguf_names, const char *hf, int channels, int frames,
-                    int64_t area, int64_t rows) {
+void nn_bind_frames(nn_binder *b, nn_linear *out, const char *gguf_names, const char *hf_names, int channels,
+                    int frames, int64_t area, int64_t rows) {
     char        chosen[160];
     const char *gguf = b->gguf ? present(b, gguf_names, chosen) : gguf_names;
+    const char *hf = b->gguf ? hf_names : present(b, hf_names, chosen);
     int64_t     in = channels * area;
     bool        together = b->gguf && frames > 1 && nn_bind_size(b, gguf, NULL) == in * rows * frames;
     bool        last = !b->gguf && area != channels * channels && nn_bind_width(b, gguf, hf) == channels;

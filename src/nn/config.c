@@ -64,7 +64,8 @@ static const json_value *walk_path(const json_value *v, char *path) {
     while (v && path) {
         char *dot = strchr(path, '.');
         if (dot) *dot = '\0';
-        v = json_get(v, path);
+        bool place = json_is(v, JSON_K_ARRAY) && path[strspn(path, "0123456789")] == '\0';
+        v = place ? json_at(v, strtoul(path, NULL, 10)) : json_get(v, path);
         path = dot ? dot + 1 : NULL;
     }
     return v && v->kind != JSON_K_NULL ? v : NULL;
@@ -93,6 +94,7 @@ static value find(nn_config *c, const char *gguf, const char *hf) {
         }
         return v;
     }
+    const char *names = hf;
     for (const char *rest = hf; next_name(&rest, name, sizeof name);) nn_known_looked(c, name);
     while (next_name(&hf, name, sizeof name)) {
         char copy[192];
@@ -101,6 +103,7 @@ static value find(nn_config *c, const char *gguf, const char *hf) {
         if (!v.json) v.json = walk_path(c->root, name);
         if (v.json) return v;
     }
+    v.set = nn_silent_find(c, names);
     return v;
 }
 
@@ -291,6 +294,13 @@ void nn_config_derived_layers(nn_config *c, const char *gguf, const int *values)
     nn_config_note *m = !c->failed ? note(c, gguf, 'I') : NULL;
     if (!m) return;
     m->list = values;
+    m->n_list = c->n_layer;
+}
+
+void nn_config_derived_reals(nn_config *c, const char *gguf, const float *values) {
+    nn_config_note *m = !c->failed ? note(c, gguf, 'F') : NULL;
+    if (!m) return;
+    m->reals = values;
     m->n_list = c->n_layer;
 }
 
@@ -610,6 +620,30 @@ int64_t nn_config_outer_int(nn_config *c, const char *gguf, const char *hf, int6
     return x;
 }
 
+int nn_config_outer_ints(nn_config *c, const char *gguf, const char *hf, int *out, int most) {
+    const json_value *part = step_out(c);
+    value             v = find(c, gguf, hf);
+    bool              list = is_list(v);
+    int               n = list ? list_count(v) : found(v);
+    if (n > most) nn_config_fail(c, "the field \"%s\" has %d numbers, more than %d", key_shown(c, gguf, hf), n, most);
+    for (int i = 0; i < n && !c->failed; i++) {
+        double x = 0;
+        if (!number(v, list ? i : -1, &x) || x != floor(x) || fabs(x) > 1e6)
+            nn_config_fail(c, "the field \"%s\" is not of whole numbers", key_shown(c, gguf, hf));
+        else
+            out[i] = (int)x;
+    }
+    c->root = part;
+    return c->failed ? 0 : n;
+}
+
+double nn_config_outer_real(nn_config *c, const char *gguf, const char *hf, double dflt) {
+    const json_value *part = step_out(c);
+    double            x = nn_config_real(c, gguf, hf, dflt);
+    c->root = part;
+    return x;
+}
+
 nn_act_kind nn_config_outer_act(nn_config *c, const char *gguf, const char *hf, nn_act_kind dflt) {
     const json_value *part = step_out(c);
     nn_act_kind       x = nn_config_act(c, gguf, hf, dflt);
@@ -641,7 +675,9 @@ static void read_keys(nn_config *c, const nn_key *keys, void *hp, double max) {
 #define DIM(field, type, gguf, hf, dflt)                                                                               \
     { offsetof(nn_dims, field), type, gguf, hf, dflt }
 static const nn_key dim_keys[] = {
-    DIM(n_layer, 'i', "block_count", "num_hidden_layers|n_layer|num_layers|n_layers|num_transformer_layers|depth",
+    DIM(n_layer, 'i', "block_count",
+        "num_hidden_layers|n_layer|num_layers|n_layers|num_transformer_layers|depth|"
+        "encoder_layers|conf_num_hidden_layers",
         NN_REQUIRED),
     DIM(n_embd, 'i', "embedding_length", "hidden_size|n_embd|d_model|dim|model_dim", NN_REQUIRED),
     DIM(context, 'i', "context_length",
@@ -649,7 +685,9 @@ static const nn_key dim_keys[] = {
     { 0 },
 };
 static const nn_key head_keys[] = {
-    DIM(n_head, 'i', "attention.head_count", "num_attention_heads|n_head|n_heads|attention_heads|num_heads",
+    DIM(n_head, 'i', "attention.head_count",
+        "num_attention_heads|n_head|n_heads|attention_heads|num_heads|"
+        "encoder_attention_heads|conf_num_attention_heads",
         NN_REQUIRED),
     { 0 },
 };
@@ -664,7 +702,7 @@ static const nn_key kv_keys[] = {
 static const nn_key ff_keys[] = {
     DIM(n_ff, 'i', "feed_forward_length",
         "intermediate_size|n_inner|ffn_dim|block_ff_dim|ffn_hidden_size|hidden_dim|d_ff|"
-        "ffn_config.ffn_hidden_size",
+        "ffn_config.ffn_hidden_size|encoder_ffn_dim",
         NN_REQUIRED),
     { 0 },
 };
@@ -716,9 +754,11 @@ static void read_tied(nn_config *c) {
         c->tied_by = names[i / 2];
         return;
     }
+    static const char *const around[] = { "internvl", "aya_vision", "cohere2_vision", "lighton_ocr", NULL };
     outer = json_cstr(json_get(c->root, "model_type"));
     inner = json_cstr(json_get(c->text, "model_type"));
-    c->tied = is_one_of(c->arch->tied, outer) || (!is_one_of(c->arch->names, outer) && is_one_of(c->arch->tied, inner));
+    c->tied = is_one_of(around, outer) || is_one_of(c->arch->tied, outer) ||
+              (!is_one_of(c->arch->names, outer) && is_one_of(c->arch->tied, inner));
 }
 
 static void check_dims(nn_config *c, const nn_dims *d, unsigned lacks) {

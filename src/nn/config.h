@@ -27,7 +27,7 @@ typedef struct nn_config_set {
 /* A value that was looked up: one number, a list of them, or a text. */
 typedef struct nn_config_note {
     const char            *key;  /* without the architecture */
-    char                   type; /* 'i' 'f' 'b' 's'; 'I' 'B' for a list; 't' for a tensor of that full name */
+    char                   type; /* 'i' 'f' 'b' 's'; 'I' 'B' 'F' for a list; 't' for a tensor of that full name */
     const char            *hf;   /* what config.json calls it, with alternatives; NULL: nothing */
     double                 value;
     const char            *text; /* of 's'; of 'B': the kind that is meant with 1 */
@@ -65,6 +65,9 @@ struct nn_config {
 
 /* Fills hp: dims, the family's keys, setup(). */
 int nn_config_read(nn_config *c, const nn_arch *arch, void *hp, err *e);
+
+/* silent.c: what holds where config.json does not have any of these fields, '|' between; NULL: nothing does. */
+const double *nn_silent_find(const nn_config *c, const char *hf);
 
 /* known.c: notes a look-up; after all of them, refuses fields that change the arithmetic and that nobody looked at. */
 void nn_known_looked(nn_config *c, const char *name);

@@ -39,7 +39,7 @@ static int split(arena *mem, const nn_mat *fc, nn_linear *out, err *e) {
         at->cols = cols;
         at->row_bytes = part;
         at->data = data;
-        *m = (nn_mat){ fc->name, fc->rows, cols, 0, at };
+        *m = (nn_mat){ fc->name, fc->rows, cols, 0, at, NULL };
         out[i] = (nn_linear){ .w = m };
     }
     return 0;

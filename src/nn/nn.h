@@ -52,6 +52,7 @@ typedef struct nn_mat {
     int64_t                  rows, cols;
     int                      n_stack; /* 0: a plain matrix */
     const struct tensor_mat *at;      /* [n_stack], or one */
+    const struct nn_mat     *made_of; /* one that this was computed from when the model was opened; NULL: none */
 } nn_mat;
 
 typedef struct nn_linear {
@@ -77,7 +78,8 @@ typedef struct nn_dims {
 
 /*
  * One row of a family's table. GGUF keys stand without the architecture ("attention.sliding_window"); config.json keys
- * may be paths ("rope_parameters.beta"), looked up in text_config first. '|' separates alternatives, tried in order.
+ * may be paths ("rope_parameters.beta", "blocks.3.width"), looked up in text_config first. '|' separates alternatives,
+ * tried in order.
  */
 typedef struct nn_key {
     size_t      offset;
@@ -137,14 +139,17 @@ const int *nn_config_layer_ints(nn_config *c, const char *gguf, const char *hf, 
 const int *nn_config_layer_is(nn_config *c, const char *gguf, const char *hf, const char *text, int every);
 
 /* For a part of a model whose fields stand in an object of their own (vision_config): look-ups outside of it. */
-int64_t     nn_config_outer_int(nn_config *c, const char *gguf, const char *hf, int64_t dflt);
+int64_t nn_config_outer_int(nn_config *c, const char *gguf, const char *hf, int64_t dflt);
+int     nn_config_outer_ints(nn_config *c, const char *gguf, const char *hf, int *out, int most); /* how many; one */
+double  nn_config_outer_real(nn_config *c, const char *gguf, const char *hf, double dflt);
 nn_act_kind nn_config_outer_act(nn_config *c, const char *gguf, const char *hf, nn_act_kind dflt);
 
 /* Notes a derived value under the key where a GGUF file keeps it. */
 void nn_config_derived(nn_config *c, const char *gguf, double value);
 void nn_config_derived_int(nn_config *c, const char *gguf, int64_t value);
 void nn_config_derived_bool(nn_config *c, const char *gguf, bool value);
-void nn_config_derived_layers(nn_config *c, const char *gguf, const int *values); /* n_layer of them; kept */
+void nn_config_derived_layers(nn_config *c, const char *gguf, const int *values);  /* n_layer of them; kept */
+void nn_config_derived_reals(nn_config *c, const char *gguf, const float *values); /* the same */
 
 /* Says that GGUF has no key for this field of config.json: the model runs, but cannot be written as GGUF. */
 void nn_config_unsaid(nn_config *c, const char *field);
@@ -179,16 +184,20 @@ typedef struct nn_rope_want {
     const char *gguf_base;   /* NULL: "rope.freq_base" */
     const char *hf_base;     /* an older name of this base ("rope_local_base_freq"); NULL: "rope_theta" */
     const char *gguf_dim;    /* NULL: "rope.dimension_count" */
-    bool        unscaled;    /* the scaling rules do not apply to this kind of layer */
-    bool        untruncated; /* YaRN: the ramp's ends are not rounded, also where the file does not say so */
-    bool        mscales;     /* Phi MoE: longrope names its two factors on cosine and sine itself */
-    bool        mla;         /* DeepSeek: mscale goes into the attention scale instead (nn_rope_yarn_mscale) */
+    int  factors;     /* GGUF: so many stand in rope_freqs, the first ones are for this kind; 0: no more than pairs */
+    bool unscaled;    /* the scaling rules do not apply to this kind of layer */
+    bool untruncated; /* YaRN: the ramp's ends are not rounded, also where the file does not say so */
+    bool mscales;     /* Phi MoE: longrope names its two factors on cosine and sine itself */
+    bool mla;         /* DeepSeek: mscale goes into the attention scale instead (nn_rope_yarn_mscale) */
 } nn_rope_want;
 
 nn_rope nn_rope_read(nn_config *c, const nn_dims *d, nn_rope_want want);
 /* Which axis turns which pair (axis_of): time, row, column, by the file's list of how many pairs each has; without one
  * they stay as they are. Interleaved: t h w t h w ..., as far as each has pairs, and the rest t; else one after the other. */
 void nn_rope_axes(nn_config *c, nn_rope *r, bool interleaved);
+/* Of most towers: the first half of a head's pairs is turned by the row of a patch, the second by its column, with the same
+ * frequencies. head_dim: a multiple of 4. */
+nn_rope nn_rope_grid(nn_config *c, int head_dim, double base);
 /* YaRN's 0.1 * mscale_all_dim * ln(factor) + 1, else 1. DeepSeek's attention scale takes its square. */
 double nn_rope_yarn_mscale(nn_config *c);
 
@@ -201,7 +210,7 @@ const float *nn_alibi_slopes(nn_config *c, int n_head, double bias);
 /*
  * Names. In bind_layer they are relative to the layer ("attn_q" is blk.3.attn_q.weight, "self_attn.q_proj" is
  * model.layers.3.self_attn.q_proj.weight), in bind_top absolute. A name is tried as it stands, then with ".weight". '|'
- * separates alternatives. '*' stands for the expert's number. Behind a name may follow
+ * separates alternatives. '*' stands for the expert's number, '*+64' for one that is 64 higher. Behind a name may follow
  *     ^      the file stores inputs by outputs: transpose
  *     #a/n   the a-th of n equal parts of the rows          (fused gate_up: "gate_up_proj#0/2")
  *     #a%n   every n-th row, from the a-th                  (interleaved gate_up)
@@ -259,7 +268,9 @@ void nn_bind_experts(nn_binder *b, nn_linear *out, const char *gguf, const char 
 void nn_bind_heads(nn_binder *b, const nn_mat **out, const char *gguf, const char *hf, int n_head, int64_t in,
                    int64_t rows, int64_t first, int64_t stride, unsigned flags);
 /* Refuses a file that has this tensor: it belongs to a variant that the family does not know. */
-void    nn_bind_none(nn_binder *b, const char *gguf, const char *hf);
+void nn_bind_none(nn_binder *b, const char *gguf, const char *hf);
+/* No tensor, but a table of `rows` tokens: 1 for those that are marked, 0 for the others, in each of its few columns. */
+void    nn_bind_marks(nn_binder *b, const nn_mat **out, int64_t rows, const int *marked, int n);
 bool    nn_bind_exists(nn_binder *b, const char *gguf, const char *hf); /* true when there is no file to look in */
 int64_t nn_bind_width(nn_binder *b, const char *gguf, const char *hf);  /* inputs of a matrix; 0: there is none */
 int64_t nn_bind_size(nn_binder *b, const char *gguf, const char *hf);   /* values of a tensor; 0: there is none */
@@ -297,7 +308,8 @@ static inline nn_state nn_state_step(int n_kv, int dim) {
 
 /* --- ops -------------------------------------------------------------------------------------------------------- */
 
-/* Activation of a gated unit: act(gate) * up. gpt-oss clamps both and adds one to up: limit > 0 selects that. */
+/* Activation of a gated unit: act(gate) * up. gpt-oss clamps both and adds one to up: limit and alpha > 0 select that.
+ * With a limit alone (Step 3.5) it is min(act(gate), limit) * clamp(up, limit). */
 typedef struct nn_glu_spec {
     nn_act_kind act;
     float       limit, alpha; /* min(g, limit) * sigmoid(alpha * g) * (clamp(up, limit) + 1) */
@@ -308,6 +320,18 @@ typedef struct nn_xielu {
     float p, n, beta, eps;
 } nn_xielu;
 
+/*
+ * What a query and a key say about how far apart they are (apart.c): row by row, `n` numbers for each head. To the score of
+ * a query and a key at distance d (negative: the key stands before the query) number which[d] of either row is added, before
+ * the scale.
+ */
+typedef struct nn_apart {
+    nn_buf q, k; /* [n_head][n] */
+    int    n;    /* 1 << 16 at most */
+    const nn_vec
+        *which; /* whole numbers, [2 * reach + 1] from -reach on, further ones as the ends; NULL: no such thing */
+} nn_apart;
+
 typedef struct nn_attn_spec {
     int           n_head, n_kv, dim_k, dim_v; /* dim_v 0: dim_k */
     int           window;                     /* 0: all positions; else this many, itself included */
@@ -316,6 +340,7 @@ typedef struct nn_attn_spec {
     const nn_vec *sinks;                      /* one logit per head that takes part in the softmax only */
     const nn_vec *bias;   /* nn_bias_*: added to the scaled score by head and distance; NULL: none */
     const float  *alibi;  /* [n_head] or NULL: a position scores slope * distance less; see nn_alibi_slopes */
+    nn_apart      apart;  /* STEP layers without a softcap */
     bool          spans;  /* STEP layers: where a batch has spans (row_begin, row_end), a row sees its own only */
     bool          strict; /* a span that sees itself whole does not do so here */
     int chunk; /* 0: none; else only positions of the same chunk of this many; the state's window is as long */
@@ -405,6 +430,18 @@ nn_buf nn_attention(nn_tape *t, int layer, nn_buf q, nn_attn_spec a); /* causal,
  * max_distance share them by their logarithm.
  */
 const nn_vec *nn_bias_buckets(nn_tape *t, const nn_vec *table, int n_head, int n_bucket, int max_distance);
+/*
+ * Scores by distance that depend on the query and on the key, DeBERTa's way (apart.c). nn_apart_open reads a table of
+ * vectors, one for each of 2 * span buckets, normed where norm is there: distances have one each, or, with n_bucket, those of
+ * half as many and more share them by their logarithm up to max_distance. nn_apart_rows puts it through a layer's matrix and
+ * bias: what a query (or a key) is multiplied with, head by head.
+ */
+typedef struct nn_apart_table nn_apart_table;
+nn_apart_table *nn_apart_open(nn_tape *t, const nn_mat *table, const nn_norm *norm, float eps, int n_bucket,
+                              int max_distance);
+const nn_mat   *nn_apart_rows(nn_tape *t, const nn_apart_table *p, nn_linear w, int n_head);
+nn_apart        nn_apart_of(nn_tape *t, const nn_apart_table *p, nn_buf q, const nn_mat *by_query, nn_buf k,
+                            const nn_mat *by_key);
 /* MLA in its absorbed form: q is [head][latent], its rotated part [head][rope]; the result is [head][latent]. */
 void   nn_latent_store(nn_tape *t, int layer, nn_buf latent, nn_buf k_rope);
 nn_buf nn_latent_attention(nn_tape *t, int layer, nn_buf q, nn_buf q_rope, int n_head, float scale);
@@ -530,26 +567,42 @@ typedef struct nn_tower_top {
     nn_between    between;
     bool          channels_last; /* a patch is [y][x][channel] */
     bool          crossed;       /* positions are one per column, then as many per row, and both are added */
+    bool          paired;        /* crossed, but one for a row follows each one for a column */
     const nn_vec *class_row;     /* a row that is no patch and goes first; NULL: none */
     bool          class_last;    /* its position is the last one, not the first */
+    const nn_vec *patch_bias;    /* where there is one: added to the others alone; NULL: nothing is */
 } nn_tower_top;
 /* Of a projector with learned queries (vision/resample.c): its top begins with this. */
 typedef struct nn_query_top {
     const nn_vec *queries; /* [n][width of what comes out] */
 } nn_query_top;
+/* A projector whose picture has a learned row at the end of each line of rows: its top begins with this. */
+typedef struct nn_projector_top {
+    const nn_vec *newline; /* as wide as what comes out; NULL: there is none */
+    float         scale;   /* on it and on all rows: the language model's on its embeddings */
+} nn_projector_top;
 /*
  * The same for sounds: a tower takes the frames of a mel spectrogram and halves their number. Its hparams begin with nn_ears_dims
- * and its top with nn_ears_top. An input row is NN_EARS_FRAMES frames around a place, a number (1, or 0 at the first place) and
- * the place's position.
+ * and its top with nn_ears_top. An input row is NN_EARS_FRAMES frames around a place, two numbers (1, or 0 where the frame before
+ * the place, or that behind it, lies outside) and the place's position, where it has one.
  */
-enum { NN_EARS_FRAMES = 5 };
+enum { NN_EARS_FRAMES = 5, NN_EARS_GATES = 2 };
 typedef struct nn_ears_dims {
     nn_dims d;
     int     mels, positions; /* of a frame; of a piece of sound, which has twice as many frames */
 } nn_ears_dims;
 typedef struct nn_ears_top {
-    const nn_vec *positions; /* [positions][n_embd] */
+    const nn_vec *positions; /* [positions][n_embd]; NULL: sines of them, or none */
 } nn_ears_top;
+/* Parts around such a tower whose weights the caller applies: a norm behind a convolution, words of a table of its own. */
+typedef struct nn_ears_conv {
+    nn_linear     w;
+    const nn_vec *norm; /* by channel */
+} nn_ears_conv;
+typedef struct nn_ears_words {
+    const nn_vec *norm, *table; /* [words][n_in] */
+    nn_linear     first;
+} nn_ears_words;
 /* A tower of sounds whose rows see the last places only: its hparams begin with this. */
 typedef struct nn_reach_dims {
     nn_dims d;
@@ -593,6 +646,8 @@ nn_buf nn_key_at(nn_tape *t, nn_buf k, const nn_distances *d);
 /* Of a language model: behind how many of its first layers the rows of a picture get more (nn_add_supplied). */
 int    nn_deep_read(nn_config *c, int n_layer);
 nn_buf nn_tower_input(nn_tape *t, const nn_tower_dims *d, nn_linear patch); /* embedded patches with their positions */
+/* The same where patches are normed before they get their positions; norm NULL: they are not. */
+nn_buf nn_tower_input_normed(nn_tape *t, const nn_tower_dims *d, nn_linear patch, const nn_vec *norm);
 
 /* A head of EAGLE-3 is a part, too (nn/next.h): its hparams begin with nn_eagle_dims, its top with nn_eagle_top. */
 enum { NN_EAGLE_TAPS = 3 };

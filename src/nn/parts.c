@@ -92,8 +92,18 @@ nn_buf nn_tower_input(nn_tape *t, const nn_tower_dims *d, nn_linear patch) {
     return x;
 }
 
+nn_buf nn_tower_input_normed(nn_tape *t, const nn_tower_dims *d, nn_linear patch, const nn_vec *norm) {
+    int pixels = 3 * d->patch * d->patch;
+    if (!norm) return nn_tower_input(t, d, patch);
+    nn_buf in = nn_input(t, (int64_t)pixels + d->d.n_embd), x = nn_take(t, in, pixels, d->d.n_embd);
+    nn_add(t, x, nn_rms_norm(t, nn_project(t, nn_take(t, in, 0, pixels), patch), norm, d->d.eps));
+    return x;
+}
+
 int nn_deep_read(nn_config *c, int n_layer) {
-    int listed = nn_config_count(c, "vision.deepstack_visual_indexes", "vision_config.deepstack_visual_indexes");
+    int listed =
+        nn_config_count(c, "vision.deepstack_visual_indexes",
+                        "vision_config.deepstack_visual_indexes|thinker_config.vision_config.deepstack_visual_indexes");
     int n = (int)nn_config_int(c, "n_deepstack_layers", NULL, listed);
     if (n < 0 || n > n_layer || n > NN_MAX_PARTS)
         nn_config_fail(c, "%d of %d layers get more of a picture", n, n_layer);

@@ -89,6 +89,7 @@ static void put_attn(const nn_op *op, bool bare, str *out) {
     put_vec("sinks=", a->sinks, bare, out);
     put_vec("bias=", a->bias, bare, out);
     if (a->alibi) str_puts(out, " alibi");
+    if (a->apart.which) str_printf(out, " apart=%d/%lld", a->apart.n, (long long)a->apart.which->n);
 }
 
 static void put_route(const nn_op *op, bool bare, str *out) {

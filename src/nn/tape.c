@@ -293,12 +293,29 @@ static void check_bias(nn_tape *t, const nn_attn_spec *a) {
         fail(t, "attention: %lld biases for %d heads", (long long)a->bias->n, a->n_head);
 }
 
+static void check_apart(nn_tape *t, const nn_state *s, const nn_attn_spec *a, nn_buf q) {
+    const nn_apart *p = &a->apart;
+    if (s->kind != NN_STATE_STEP || a->softcap != 0 || p->n < 1 || p->n > 1 << 16 || p->which->n % 2 == 0) {
+        fail(t, "attention: %d terms for %lld distances do not go with this layer", p->n, (long long)p->which->n);
+        return;
+    }
+    for (int64_t i = 0; i < p->which->n; i++) {
+        float w = p->which->data[i];
+        if (!(w >= 0 && w < (float)p->n) || w != floorf(w)) fail(t, "attention: term %g of %d", (double)w, p->n);
+    }
+    if (!same_rows(t, q, p->q, "attention") || !same_rows(t, q, p->k, "attention")) return;
+    want(t, "attention", "the width of a query's terms", width(t, p->q), (int64_t)a->n_head * p->n);
+    want(t, "attention", "the width of a key's terms", width(t, p->k), (int64_t)a->n_head * p->n);
+}
+
 nn_buf nn_attention(nn_tape *t, int layer, nn_buf q, nn_attn_spec a) {
     if (a.dim_v == 0) a.dim_v = a.dim_k;
     nn_buf out = like(t, q, (int64_t)a.n_head * a.dim_v);
-    nn_op *op = PUSH(t, NN_OP_ATTN, layer, out, q);
+    nn_op *op =
+        a.apart.which ? PUSH(t, NN_OP_ATTN, layer, out, q, a.apart.q, a.apart.k) : PUSH(t, NN_OP_ATTN, layer, out, q);
     if (!op) return out;
     const nn_state *s = &t->state[layer];
+    if (a.apart.which) check_apart(t, s, &a, q);
     if (!has_kv(s) || s->n_kv != a.n_kv || s->dim_k != a.dim_k || s->dim_v != a.dim_v)
         fail(t, "attention: layer %d declares another state", layer);
     if (s->kind == NN_STATE_WINDOW && (a.window <= 0 || a.window > s->window))
@@ -382,6 +399,12 @@ const nn_vec *nn_bias_buckets(nn_tape *t, const nn_vec *table, int n_head, int n
 /* --- feed-forward ----------------------------------------------------------------------------------------------- */
 
 static void glu_mul(nn_tape *t, nn_buf gate, nn_buf up, nn_glu_spec spec) {
+    if (spec.limit > 0 && spec.alpha == 0) {
+        nn_act(t, gate, spec.act);
+        nn_clamp(t, gate, -INFINITY, spec.limit);
+        nn_clamp(t, up, -spec.limit, spec.limit);
+        spec = (nn_glu_spec){ .act = NN_ACT_NONE };
+    }
     nn_op *op = PUSH(t, NN_OP_GLU, -1, gate, up);
     if (!op) return;
     want(t, "glu", "the gate's width", width(t, gate), width(t, up));

@@ -203,6 +203,11 @@ static void give_vector(request *x, const engine_event *g) {
     if (x->q.task == RUNTIME_RERANK)
         ev = (runtime_event){ .kind = RUNTIME_SCORE,
                               .score = rerank_score(x->owner, g->vector, g->n_vector, x->vector) };
+    else if (x->q.task == RUNTIME_CLASSIFY)
+        ev = (runtime_event){ .kind = RUNTIME_CLASSES,
+                              .vector = classify_probs(x->owner, g->vector, x->vector),
+                              .n_vector = x->owner->classes.n_classes,
+                              .text = x->owner->classes.labels };
     else if (x->vector) {
         double       sum = 0;
         const float *v = through_dense(x, g->vector, &ev.n_vector);

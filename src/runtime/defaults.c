@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sampling values and pooling: what the model recommends, under what the request chose. */
+#include "formats/muted.h"
 #include "runtime/internal.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -31,6 +33,32 @@ void defaults_sampling(sampling_params *p, const model_file *m) {
             sane = false;
     }
     if (sane) *p = own; /* a file's nonsense is not an error of the user */
+}
+
+/* --- what the model must not say --- */
+
+int defaults_muted(runtime *r, err *e) {
+    const int64_t n_vocab = r->model->dims->n_vocab;
+    int64_t       id;
+    size_t        n = 0;
+    while (muted_at(r->file, n, &id)) n++;
+    if (!(r->muted = arena_calloc(&r->mem, n + 1, sizeof *r->muted))) return err_set_nomem(e);
+    for (size_t i = 0; i < n; i++) { /* a file's nonsense is not an error of the user */
+        if (muted_at(r->file, i, &id) && id >= 0 && id < n_vocab)
+            r->muted[r->n_muted++] = (sampling_bias){ (int32_t)id, -INFINITY };
+    }
+    return 0;
+}
+
+int defaults_mute(const runtime *r, sampling_params *p, arena *mem, err *e) {
+    if (r->n_muted == 0) return 0;
+    sampling_bias *all = arena_calloc(mem, p->n_bias + r->n_muted, sizeof *all);
+    if (!all) return err_set_nomem(e);
+    for (size_t i = 0; i < p->n_bias; i++) all[i] = p->bias[i];
+    for (size_t i = 0; i < r->n_muted; i++) all[p->n_bias + i] = r->muted[i];
+    p->bias = all;
+    p->n_bias += r->n_muted;
+    return 0;
 }
 
 /* --- pooling --- */

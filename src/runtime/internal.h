@@ -2,7 +2,7 @@
 /*
  * Inside the runtime: runtime.c (opening, facts), request.c (life of a request), prepare.c (request -> prompt tokens),
  * guides.c (what an answer may be), answer.c (engine events -> runtime events), embedding.c (how a text becomes a vector),
- * rerank.c (or a score), pictures.c (rows of pictures and sounds in a prompt), adapters.c (which adapters are loaded), infill.c, defaults.c,
+ * classify.c (or classes), rerank.c (or a score), pictures.c (rows of pictures and sounds in a prompt), adapters.c (which adapters are loaded), infill.c, defaults.c,
  * settings.c (what a model's owner wishes).
  *
  * A request is owned by a counted reference each of whoever still works on it: the preparation thread, and from
@@ -49,13 +49,17 @@ typedef struct embedding {
     int               n_prompts;
 } embedding;
 
-/* The head of a model that scores pairs of texts; n_layers 0: it has none. */
-typedef struct cross_head {
+/* The head of a model that says what a text is, or how well two go together; n_layers 0: it has none. See classify.c. */
+typedef struct class_head {
     head_layer     layers[2];
-    int            n_layers;
+    int            n_layers, n_classes;
     engine_pooling pooling;
-    head_act       act; /* on the score */
-} cross_head;
+    bool           ranks;  /* a pair of texts has a score */
+    head_act       act;    /* on that score */
+    bool           apart;  /* classes do not exclude each other: a sigmoid on each */
+    bool           raw;    /* what comes out is no probability */
+    view           labels; /* a JSON array */
+} class_head;
 
 /* Settings as requests meet them; what they point at lives with the settings and with the arena that they were made in. */
 typedef struct wishes {
@@ -68,7 +72,7 @@ typedef struct wishes {
 struct runtime {
     const char       *rank_form; /* asks for "yes" or "no"; NULL: it does not rank so */
     float            *rank_rows; /* of its head: yes, no */
-    cross_head        cross;
+    class_head        classes;
     embedding         embed;
     model_file       *file;
     model_file       *mmproj;                 /* a file with the tower; NULL: there is none */
@@ -83,6 +87,8 @@ struct runtime {
     runtime_settings *settings; /* a copy */
     wishes            wishes;   /* of settings */
     sampling_params   sampling; /* recommended by the model */
+    sampling_bias    *muted;    /* tokens that the model must not say, by its files */
+    size_t            n_muted;
     runtime_info      info;
     tok_ids           markers; /* special tokens that the parser of answers needs to see */
     arena             mem;     /* texts of info */
@@ -225,6 +231,13 @@ int embedding_open(runtime *r, err *e);
 int embedding_prompt_for(const runtime *r, const runtime_request *q, const embedding_prompt **out, err *e);
 int embedding_activation(const char *name, head_act *out, err *e); /* "torch.nn.modules.activation.Tanh" */
 
+/* classify.c; scratch: x->vector */
+int          classify_open(runtime *r, err *e); /* a model without such a head opens, too */
+int          classify_prompt(const runtime *r, const runtime_request *q, prompt *out, err *e);
+bool         classify_scores(const runtime *r); /* whether the head gives a pair a score */
+float        classify_score(const runtime *r, const float *hidden, float *scratch);
+const float *classify_probs(const runtime *r, const float *hidden, float *scratch); /* in scratch */
+
 /* rerank.c */
 int            rerank_open(runtime *r, err *e); /* a model that cannot rank opens, too */
 int            rerank_prompt(const runtime *r, const runtime_request *q, prompt *out, err *e);
@@ -249,6 +262,9 @@ int settings_messages(const wishes *w, const json_value **messages, arena *a, er
 
 /* defaults.c */
 void defaults_sampling(sampling_params *out, const model_file *m);
+/* Tokens that the model's files forbid (suppress_tokens): reads them; adds them to a request's biases, in mem. */
+int defaults_muted(runtime *r, err *e);
+int defaults_mute(const runtime *r, sampling_params *p, arena *mem, err *e);
 /* What the model was trained with, if the request does not say. */
 engine_pooling defaults_pooling(const runtime *r, runtime_pooling own);
 /* Fields of own over out. The seed and arrays are left alone. */

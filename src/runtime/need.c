@@ -30,7 +30,7 @@ enum { VOCAB_ENTRY_BYTES = 220 };
  * their own file and all that looking and listening takes come to. What cannot be opened takes nothing. */
 static bool measure_senses(uint64_t *bytes, uint64_t *on_device, const model_file *f, const nn_model *model,
                            const char *named, const engine_options *o) {
-    vision_options v = { .device = o->device, .n_threads = o->n_threads, .cpu = o->cpu };
+    vision_options v = { .device = o->device, .n_threads = o->n_threads, .cpu = o->cpu, .parts = model->tape->n_parts };
     char          *found = named ? NULL : runtime_find_mmproj(model_file_path(f));
     const char    *path = named ? named : found;
     model_file    *mmproj = NULL;

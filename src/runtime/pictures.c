@@ -82,6 +82,13 @@ static int find_token(const runtime *r, const char *name, const char *what, int3
     return rc;
 }
 
+static int find_sound_token(runtime *r, err *e) {
+    int rc = find_token(r, ears_row_word(r->ears), "sound", &r->sound_token, e);
+    while (rc == ERR_UNSUPPORTED && ears_other_word(r->ears))
+        rc = find_token(r, ears_row_word(r->ears), "sound", &r->sound_token, e);
+    return rc;
+}
+
 /* A file with ears only is not one of eyes that we do not know. */
 static int open_towers(runtime *r, const vision_options *o, err *e) {
     int  rc = 0, width = r->model->dims->n_embd * r->model->tape->n_parts;
@@ -92,8 +99,10 @@ static int open_towers(runtime *r, const vision_options *o, err *e) {
 }
 
 static int open_senses(runtime *r, const char *mmproj, const engine_options *g, err *e) {
-    vision_options o = { .device = g->device, .n_threads = g->n_threads, .cpu = g->cpu };
-    int            rc = open_mmproj(r, mmproj, e);
+    vision_options o = {
+        .device = g->device, .n_threads = g->n_threads, .cpu = g->cpu, .parts = r->model->tape->n_parts
+    };
+    int rc = open_mmproj(r, mmproj, e);
     if (rc == 0) rc = open_towers(r, &o, e);
     if (rc == ERR_UNSUPPORTED && backend_is_auto(g->device)) { /* of a device that nobody named */
         vision_free(r->eyes);
@@ -102,7 +111,7 @@ static int open_senses(runtime *r, const char *mmproj, const engine_options *g, 
         rc = open_towers(r, &o, e);
     }
     if (rc == 0 && r->eyes) rc = find_token(r, vision_row_word(r->eyes), "picture", &r->row_token, e);
-    if (rc == 0 && r->ears) rc = find_token(r, ears_row_word(r->ears), "sound", &r->sound_token, e);
+    if (rc == 0 && r->ears) rc = find_sound_token(r, e);
     return rc;
 }
 
@@ -157,7 +166,7 @@ chat_media pictures_words(const runtime *r, const runtime_request *q) {
                                     : q->n_blobs ? vision_placeholder(r->eyes)
                                                  : "",
                          .sound = !r->ears     ? NULL
-                                  : q->n_blobs ? ears_placeholder(r->ears)
+                                  : q->n_blobs ? ears_said(r->ears)
                                                : "" };
 }
 

@@ -74,6 +74,22 @@ int trees_parse(const runtime_request *q, arena *long_lived, arena *short_lived,
     return rc;
 }
 
+/* The template of this request: what the model was taught to transcribe with, the request's own, or NULL: the model's. */
+static int own_template(const runtime *r, const runtime_request *q, chat **out, err *e) {
+    view text = q->template_text;
+    if (q->transcribe) {
+        const char *taught = r->ears ? ears_transcribes(r->ears) : NULL;
+        if (!taught)
+            return err_set(e, ERR_UNSUPPORTED,
+                           "this model (%s) was taught no form of transcription: ask for it in a chat, with the sound",
+                           r->info.family);
+        if (q->n_blobs != 1) return err_set(e, ERR_ARG, "a transcription is of one sound");
+        text = view_of(taught);
+    }
+    int rc = text.len ? chat_with_template(out, r->chat, text, e) : 0;
+    return rc < 0 ? request_mistake(e, rc, "template") : 0;
+}
+
 static int prompt_chat(const runtime *r, const wishes *w, const runtime_request *q, const trees *have, prompt *out,
                        err *e) {
     static const chat_thinking thinking[] = { CHAT_THINK_DEFAULT, CHAT_THINK_ON, CHAT_THINK_OFF, CHAT_THINK_ON };
@@ -87,8 +103,7 @@ static int prompt_chat(const runtime *r, const wishes *w, const runtime_request 
     int rc = settings_messages(w, &messages, &a, e);
     if (rc == 0 && q->thinking == RUNTIME_THINK_ON && !r->info.can_think)
         rc = err_set(e, ERR_UNSUPPORTED, "thinking: this model does not mark its thoughts");
-    if (rc == 0 && q->template_text.len && (rc = chat_with_template(&other, r->chat, q->template_text, e)) < 0)
-        rc = request_mistake(e, rc, "template");
+    if (rc == 0) rc = own_template(r, q, &other, e);
     if (rc == 0) {
         chat_input in = { .messages = messages,
                           .tools = q->tool_choice == RUNTIME_TOOLS_NONE ? NULL : have->tools,
@@ -172,6 +187,8 @@ int prompt_make(const runtime *r, const wishes *w, const runtime_request *q, con
     case RUNTIME_INFILL: return prompt_infill(r, q, out, e);
     case RUNTIME_EMBED: return prompt_embed(r, q, out, e);
     case RUNTIME_RERANK: return rerank_prompt(r, q, out, e);
+    case RUNTIME_CLASSIFY:
+        return q->n_tokens && r->classes.n_layers ? prompt_text(r, q, out, e) : classify_prompt(r, q, out, e);
     }
     return err_set(e, ERR_ARG, "task: %d is unknown", (int)q->task);
 }
@@ -187,6 +204,7 @@ static int check(const runtime *r, const runtime_request *q, err *e) {
         return err_set(e, ERR_ARG, "dimensions: %d is not between 1 and the model's %d", q->dimensions, r->embed.size);
     if (q->task == RUNTIME_EMBED && q->n_choices > 1) return err_set(e, ERR_ARG, "n: a text has one embedding");
     if (q->task == RUNTIME_RERANK && q->n_choices > 1) return err_set(e, ERR_ARG, "n: a document has one score");
+    if (q->task == RUNTIME_CLASSIFY && q->n_choices > 1) return err_set(e, ERR_ARG, "n: a text has one answer");
     if (q->tool_choice >= RUNTIME_TOOLS_REQUIRED && (q->task != RUNTIME_CHAT || !q->tools.len))
         return err_set(e, ERR_ARG, "tool_choice: there are no tools to call");
     return 0;
@@ -223,10 +241,10 @@ static void echo(request *x, const prompt *p) {
 /* The request's own limit, where it is lower than the model's. */
 static int limit_context(const runtime *r, const runtime_request *q, prompt *p, int *max_tokens, err *e) {
     int    all = engine_context(r->engine), limit = q->n_ctx > 0 && q->n_ctx < all ? q->n_ctx : all;
-    size_t answer = q->task == RUNTIME_EMBED || q->task == RUNTIME_RERANK || q->no_answer ? 0 : 1;
+    size_t answer = q->task >= RUNTIME_EMBED || q->no_answer ? 0 : 1; /* the last tasks say nothing */
     if (q->task == RUNTIME_EMBED && r->embed.longest && r->embed.longest < limit) limit = r->embed.longest;
     *max_tokens = q->max_tokens;
-    if (q->task == RUNTIME_EMBED && q->truncate && p->ids.count > (size_t)limit) {
+    if ((q->task == RUNTIME_EMBED || q->task == RUNTIME_CLASSIFY) && q->truncate && p->ids.count > (size_t)limit) {
         int32_t last = p->ids.data[p->ids.count - 1];
         p->ids.count = (size_t)limit;
         if (tok_is_special(chat_tokenizer(r->chat), last)) p->ids.data[limit - 1] = last; /* the model looks for it */
@@ -317,8 +335,9 @@ static int hand_over(request *x, prompt *p, const sampling_params *s, int max_to
         g.pool_from = (int)p->pool_from;
     }
     if (q->task == RUNTIME_RERANK) g.pooling = rerank_pooling(x->owner);
+    if (q->task == RUNTIME_CLASSIFY) g.pooling = x->owner->classes.pooling;
     g.second = (int)p->second;
-    if (q->dimensions || x->owner->embed.n_dense || q->task == RUNTIME_RERANK) {
+    if (q->dimensions || x->owner->embed.n_dense || q->task > RUNTIME_EMBED) {
         x->vector = arena_calloc(&x->mem, 2 * (size_t)x->owner->embed.widest, sizeof *x->vector);
         if (!x->vector) {
             free(rows);
@@ -346,6 +365,7 @@ static int prepare(request *x, err *e) {
     arena_init(&a, 0);
     int rc = check(x->owner, q, e);
     if (rc == 0) rc = defaults_merge(&x->wishes, q, &s, e);
+    if (rc == 0) rc = defaults_mute(x->owner, &s, &x->mem, e);
     if (rc == 0) rc = find_breakers(chat_tokenizer(x->owner->chat), q, &breakers, e);
     if (rc == 0 && breakers.count) {
         s.dry_breakers = breakers.data;

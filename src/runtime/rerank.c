@@ -2,8 +2,8 @@
 /*
  * Ranking: how well a document answers a query.
  *
- * An encoder with a classification head reads both as one input and gives a number; what is done with it (a sigmoid, as
- * a rule) its config.json may say. Models of Qwen3-Reranker's kind are asked in a fixed form whether the document meets the query; the score is the share of "yes" in what
+ * An encoder whose classification head (classify.c) has one output reads both as one input and gives a number; what is done
+ * with it (a sigmoid, as a rule) its config.json may say. Models of Qwen3-Reranker's kind are asked in a fixed form whether the document meets the query; the score is the share of "yes" in what
  * it would say next, "yes" and "no" alone. Two rows of its head are all that takes: the last hidden state is multiplied
  * with them here. A GGUF carries the form (tokenizer.chat_template.rerank, with {query} and {document}) and often the
  * two rows (cls.output.weight); a directory is known by its name and has the published form.
@@ -65,73 +65,7 @@ static bool read_rows(runtime *r, int64_t n) {
     return true;
 }
 
-/* Heads by the names of their tensors, as transformers and converters write them. */
-static const struct {
-    const char *dense, *out, *norm; /* norm NULL: none */
-    head_act    act;
-    bool        gguf;
-} heads[] = {
-    { "bert.pooler.dense", "classifier", NULL, HEAD_TANH, false },
-    { "new.pooler.dense", "classifier", NULL, HEAD_TANH, false },
-    { "classifier.dense", "classifier.out_proj", NULL, HEAD_TANH, false },
-    { "pre_classifier", "classifier", NULL, HEAD_RELU, false },
-    { "head.dense", "classifier", "head.norm", HEAD_GELU, false },
-    { "cls", "cls.output", "cls.norm", HEAD_GELU, true },
-    { "cls", "cls.output", NULL, HEAD_TANH, true },
-};
-
-static bool has(const model_file *m, const char *name) {
-    char full[128];
-    if (!name) return true;
-    snprintf(full, sizeof full, "%s.weight", name);
-    return model_file_tensor(m, full) != NULL;
-}
-
-/* What config.json says about the head. */
-static int read_head_fields(runtime *r, const char **act, double *eps, err *e) {
-    const json_value *c = model_file_config(r->file);
-    const char       *pooling = json_cstr(json_get(c, "classifier_pooling"));
-    const char       *fn = json_cstr(json_get(json_get(c, "sentence_transformers"), "activation_fn"));
-    if (!fn) fn = json_cstr(json_get(c, "sbert_ce_default_activation_function"));
-    r->cross.act = HEAD_SIGMOID;
-    r->cross.pooling = pooling && strcmp(pooling, "mean") == 0 ? ENGINE_POOL_MEAN : ENGINE_POOL_CLS;
-    if (pooling && strcmp(pooling, "mean") != 0 && strcmp(pooling, "cls") != 0)
-        return err_set(e, ERR_UNSUPPORTED, "classifier_pooling: \"%.40s\" is not supported", pooling);
-    *act = json_cstr(json_get(c, "classifier_activation"));
-    *eps = 1e-5;
-    (void)json_number(json_get(c, "norm_eps"), eps);
-    return fn ? embedding_activation(fn, &r->cross.act, e) : 0;
-}
-
-/* A head with several classes gives no score; such a model makes vectors only. */
-static int cross_open(runtime *r, err *e) {
-    bool        gguf = model_file_format(r->file) == MODEL_GGUF;
-    int         n = engine_embedding_size(r->engine), rc = 0;
-    const char *act = NULL;
-    double      eps = 1e-5;
-    cross_head *c = &r->cross;
-    if (engine_generates(r->engine)) return 0;
-    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
-        if (heads[i].gguf != gguf || !has(r->file, heads[i].dense) || !has(r->file, heads[i].out) ||
-            !has(r->file, heads[i].norm))
-            continue;
-        head_act a = heads[i].act;
-        if ((rc = read_head_fields(r, &act, &eps, e)) < 0) return rc;
-        if (heads[i].norm && act && strcmp(act, "gelu") != 0)
-            return err_set(e, ERR_UNSUPPORTED, "classifier_activation: \"%.40s\" is not supported", act);
-        if ((rc = head_read(&c->layers[0], r->file, heads[i].dense, n, a, &r->mem, e)) < 0) return rc;
-        if (heads[i].norm && (rc = head_norm(&c->layers[0], r->file, heads[i].norm, eps, &r->mem, e)) < 0) return rc;
-        if ((rc = head_read(&c->layers[1], r->file, heads[i].out, c->layers[0].out, HEAD_NONE, &r->mem, e)) < 0)
-            return rc;
-        if (c->layers[1].out == 1 && c->layers[0].out <= r->embed.widest) c->n_layers = 2;
-        return 0;
-    }
-    return 0;
-}
-
 int rerank_open(runtime *r, err *e) {
-    int rc = cross_open(r, e);
-    if (rc < 0) return rc;
     view    form = find_form(r->file);
     int64_t n = engine_embedding_size(r->engine);
     char   *text = form.len ? arena_strndup(&r->mem, form.data, form.len) : NULL;
@@ -149,7 +83,7 @@ int rerank_open(runtime *r, err *e) {
  * them in the same turn, are plain text. */
 int rerank_prompt(const runtime *r, const runtime_request *q, prompt *out, err *e) {
     const tok *t = chat_tokenizer(r->chat);
-    if (r->cross.n_layers)
+    if (classify_scores(r))
         return tok_encode_pair(t, q->text, q->suffix, (size_t)engine_context(r->engine), &out->ids, &out->second, e);
     if (!r->rank_form) return err_set(e, ERR_UNSUPPORTED, "rerank: this model has no ranking head");
     const char *query = strstr(r->rank_form, "{query}"), *document = strstr(query, "{document}");
@@ -174,20 +108,11 @@ int rerank_prompt(const runtime *r, const runtime_request *q, prompt *out, err *
     return rc == 0 && !str_ok(&out->text) ? err_set_nomem(e) : rc;
 }
 
-engine_pooling rerank_pooling(const runtime *r) { return r->cross.n_layers ? r->cross.pooling : ENGINE_POOL_LAST; }
-
-static float cross_score(const runtime *r, const float *hidden, float *scratch) {
-    float      score;
-    head_layer last = r->cross.layers[1];
-    last.act = r->cross.act;
-    head_run(&r->cross.layers[0], hidden, scratch);
-    head_run(&last, scratch, &score);
-    return score;
-}
+engine_pooling rerank_pooling(const runtime *r) { return classify_scores(r) ? r->classes.pooling : ENGINE_POOL_LAST; }
 
 float rerank_score(const runtime *r, const float *hidden, int n, float *scratch) {
     double yes = 0, no = 0;
-    if (r->cross.n_layers) return cross_score(r, hidden, scratch);
+    if (classify_scores(r)) return classify_score(r, hidden, scratch);
     for (int i = 0; i < n; i++) {
         yes += (double)hidden[i] * (double)r->rank_rows[i];
         no += (double)hidden[i] * (double)r->rank_rows[n + i];

@@ -74,7 +74,7 @@ static int describe(runtime *r, err *e) {
     i->can_see = i->can_chat && r->eyes;
     i->can_hear = i->can_chat && r->ears;
     i->n_vector = r->embed.size;
-    i->can_rerank = r->rank_form || r->cross.n_layers;
+    i->can_rerank = r->rank_form || classify_scores(r);
     i->can_infill = i->can_generate && infill_known(chat_tokenizer(r->chat));
     model_summary_deinit(s);
     free(s);
@@ -126,8 +126,10 @@ static int open_parts(runtime *r, const runtime_options *o, err *e) {
     if ((rc = engine_open(&r->engine, r->model, chat_tokenizer(r->chat), &g, e)) < 0) return rc;
     if ((rc = adapters_open(&r->adapters, r->model, o, e)) < 0) return rc;
     defaults_sampling(&r->sampling, r->file);
+    if ((rc = defaults_muted(r, e)) < 0) return rc;
     if ((rc = settings_open(r, &o->settings, e)) < 0) return rc;
-    if ((rc = embedding_open(r, e)) < 0 || (rc = rerank_open(r, e)) < 0) return err_wrap(e, rc, "%s", o->path);
+    if ((rc = embedding_open(r, e)) < 0 || (rc = classify_open(r, e)) < 0 || (rc = rerank_open(r, e)) < 0)
+        return err_wrap(e, rc, "%s", o->path);
     if ((rc = answer_markers(r->chat, &r->markers, e)) < 0) return rc;
     progress(o, 1);
     return describe(r, e);

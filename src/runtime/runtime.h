@@ -146,6 +146,7 @@ typedef enum runtime_task {
     RUNTIME_INFILL,   /* what stands between text and suffix */
     RUNTIME_EMBED,    /* text or tokens -> one vector */
     RUNTIME_RERANK,   /* text is the query, suffix the document -> one score */
+    RUNTIME_CLASSIFY, /* text, or text and suffix as a pair, or tokens -> a number for each class */
 } runtime_task;
 
 typedef enum runtime_tool_choice {
@@ -223,8 +224,11 @@ typedef struct runtime_request {
     view template_vars;   /* a JSON object of further template variables, or empty */
     view template_text;   /* Jinja, instead of the model's own; or empty */
     bool continue_final;  /* the last message is not over: go on with it */
+    /* The words that are said in the one sound of the messages, asked for as the model was taught; template_vars has
+     * "language" (ISO 639-1) and "prompt", a text that helps. Models that were taught no such thing refuse it. */
+    bool transcribe;
 
-    /* COMPLETE, INFILL, EMBED, RERANK: text, or tokens where n_tokens is not 0 (COMPLETE and EMBED). CHAT: tokens stand
+    /* COMPLETE, INFILL, EMBED, RERANK: text, or tokens where n_tokens is not 0 (COMPLETE, EMBED and CLASSIFY). CHAT: tokens stand
      * in front of the prompt that the messages make. */
     view           text, suffix;
     const int32_t *tokens;
@@ -255,7 +259,8 @@ typedef struct runtime_request {
 
     int         max_tokens, min_tokens; /* max 0: until the context is full */
     int         n_ctx;                  /* positions of prompt and answer; 0, or more than the model's: the model's */
-    bool        truncate;               /* EMBED: too long a text is cut; else it is an error */
+    bool        pair;                   /* CLASSIFY: text and suffix are one input */
+    bool        truncate;               /* EMBED, CLASSIFY: too long a text is cut; else it is an error */
     bool        want_context;           /* DONE tells the tokens of prompt and answer */
     bool        ignore_eos;
     const view *stop;
@@ -310,6 +315,7 @@ typedef enum runtime_event_kind {
     RUNTIME_TOOL_END,       /* index; a call without it was cut off, and its arguments begin a JSON object */
     RUNTIME_EMBEDDING,      /* vector */
     RUNTIME_SCORE,          /* score */
+    RUNTIME_CLASSES,        /* vector: of each class; text: their names, a JSON array */
     RUNTIME_DONE,           /* the last event of a choice: finish, usage */
     RUNTIME_ERROR,          /* the last event of a choice, or of the request (choice -1): error */
 } runtime_event_kind;
@@ -351,7 +357,7 @@ struct runtime_event {
     view               bytes; /* TOKEN: what it stands for */
     const runtime_top *top;
     int                n_top;
-    const float       *vector; /* EMBEDDING */
+    const float       *vector; /* EMBEDDING, CLASSES */
     int                n_vector;
     float              score;
     runtime_finish     finish;

@@ -169,12 +169,16 @@ void content_sound(content_reader *c, const node *from) {
     reader                  *r = &c->x->in;
     view                     data, format;
     int                      which = 0;
-    str                      file;
     if (!need_kind(r, from, NODE_OBJECT) || !need_string(r, from, "data", &data)) return;
     if (!need_string(r, from, "format", &format) || !read_choice(r, from, "format", formats, &which)) return;
     node at = node_get(from, "data");
+    content_sound_base64(c, &at, data);
+}
+
+void content_sound_base64(content_reader *c, const node *at, view base64) {
+    str file;
     str_init(&file);
-    if (read_base64(c, &at, data, "sound", &file)) put_sound(c, &at, (view){ str_cstr(&file), file.len });
+    if (read_base64(c, at, base64, "sound", &file)) put_sound(c, at, (view){ str_cstr(&file), file.len });
     str_deinit(&file);
 }
 

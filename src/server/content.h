@@ -34,6 +34,8 @@ void content_sound(content_reader *c, const node *from);
 void content_medium_base64(content_reader *c, const node *at,
                            view base64); /* a picture, or a sound: the bytes say it */
 
+void content_sound_base64(content_reader *c, const node *at, view base64);
+
 void content_put(content_reader *c, jw *w); /* as the member "content" */
 
 #endif

@@ -6,7 +6,8 @@
 #include "server/exchange.h"
 #include "server/library.h"
 
-extern const api api_openai; /* also the shape of native errors */
+extern const api api_openai;      /* also the shape of native errors */
+extern const api api_openai_form; /* the same, with bodies that may be forms */
 extern const api api_native;
 extern const api api_responses; /* OpenAI's, with the events of its newer streams */
 extern const api api_anthropic;
@@ -38,11 +39,12 @@ extern handler ops_root, ops_ui, ops_asset;
 /* native.c */
 extern handler native_adapters, native_set_adapters, native_props, native_tokenize, native_detokenize,
     native_apply_template, native_count, native_infill, native_complete, native_embed, native_rerank, native_load,
-    native_unload;
+    native_unload, native_classify;
 
 /* openai*.c */
-extern handler openai_chat, openai_complete, openai_embed, openai_models, openai_model, openai_responses,
-    openai_responses_count, openai_response_get, openai_response_delete, openai_response_items, openai_conversations;
+extern handler openai_transcribe, openai_chat, openai_complete, openai_embed, openai_models, openai_model,
+    openai_responses, openai_responses_count, openai_response_get, openai_response_delete, openai_response_items,
+    openai_conversations;
 
 /* anthropic.c */
 extern handler anthropic_messages, anthropic_count;

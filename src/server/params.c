@@ -232,7 +232,19 @@ static void read_text(exchange *x, const node *n, runtime_request *q) {
     if (q->text.len == 0) reader_fail(&x->in, n, "is an empty text");
 }
 
-void params_prompts(exchange *x, const node *input, size_t max, runtime_request **out, size_t *n) {
+/* Two texts that are one input. */
+static void read_pair(exchange *x, const node *list, runtime_request *q) {
+    runtime_request second = { 0 };
+    node            a = node_at(list, 0), b = node_at(list, 1);
+    if (node_count(list) != 2) reader_fail(&x->in, list, "has %zu texts; a pair has two", node_count(list));
+    if (!need_kind(&x->in, &a, NODE_STRING) || !need_kind(&x->in, &b, NODE_STRING)) return;
+    read_text(x, &a, q);
+    read_text(x, &b, &second);
+    q->suffix = second.text;
+    q->pair = true;
+}
+
+static void read_prompts(exchange *x, const node *input, size_t max, bool pairs, runtime_request **out, size_t *n) {
     node   first = node_at(input, 0);
     bool   single = node_is(input) == NODE_STRING || node_is(&first) == NODE_INT;
     size_t count = single ? 1 : node_count(input);
@@ -250,9 +262,11 @@ void params_prompts(exchange *x, const node *input, size_t max, runtime_request 
     runtime_request *q = exchange_requests(x, count);
     if (!q) return;
     for (size_t i = 0; i < count && !x->in.failed; i++) {
-        node item = single ? *input : node_at(input, i);
+        node item = single ? *input : node_at(input, i), inner = node_at(&item, 0);
         if (node_is(&item) == NODE_STRING)
             read_text(x, &item, &q[i]);
+        else if (pairs && node_is(&inner) == NODE_STRING)
+            read_pair(x, &item, &q[i]);
         else if (node_is(&item) == NODE_ARRAY)
             read_tokens(x, &item, &q[i]);
         else
@@ -260,6 +274,14 @@ void params_prompts(exchange *x, const node *input, size_t max, runtime_request 
     }
     *out = q;
     *n = count;
+}
+
+void params_prompts(exchange *x, const node *input, size_t max, runtime_request **out, size_t *n) {
+    read_prompts(x, input, max, false, out, n);
+}
+
+void params_pairs(exchange *x, const node *input, size_t max, runtime_request **out, size_t *n) {
+    read_prompts(x, input, max, true, out, n);
 }
 
 /* --- durations --- */

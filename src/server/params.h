@@ -32,6 +32,8 @@ bool params_json(exchange *x, const node *n, view *out);
 
 /* A prompt or several, as text or as token numbers: one request each, in the arena. *out stays NULL after a failure. */
 void params_prompts(exchange *x, const node *input, size_t max, runtime_request **out, size_t *n);
+/* The same, with pairs of texts among them (text and suffix). */
+void params_pairs(exchange *x, const node *input, size_t max, runtime_request **out, size_t *n);
 
 /* Ollama's keep_alive and the like: a number of seconds or "5m", "1h30m", "-1". */
 bool params_keep_alive(exchange *x, const node *o, const char *key, int64_t *out_ms);

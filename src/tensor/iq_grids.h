@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The codebooks of the IQ types. A row of 8 (IQ3: 4) small integers is one number of 2-bit (IQ3: 3-bit) level indices,
- * first element lowest. IQ1_M uses the codebook of IQ1_S. Written by tools/make_iq_grids.py.
+ * first element lowest. IQ1_M uses the codebook of IQ1_S. The numbers are in iq_numbers.h.
  *
  *   IQ1_S                  levels -1 0 1            = index - 1
  *   IQ2_XXS IQ2_XS IQ2_S   levels 8 25 43

@@ -73,6 +73,8 @@ typedef enum tensor_type {
     /* How a device holds weights of types that it has no layout for (kernels/cuda/recode.h): in no file, without a name. */
     TENSOR_TABLE32,
     TENSOR_TABLE16,
+    TENSOR_PAIR2,
+    TENSOR_PAIR3,
     TENSOR_PAIR4,
     TENSOR_PAIR5,
     TENSOR_PAIR8,

@@ -213,6 +213,16 @@ static int open_bpe_pair(tok **out, const char *vocab_path, const char *dir, con
     return rc;
 }
 
+/* DeBERTa's file: its tokens stand around texts as BERT's do, which the reference knows by the tokenizer's class. */
+static void frame_bert(tok *t) {
+    int32_t cls = vocab_find(&t->v, "[CLS]", 5), sep = vocab_find(&t->v, "[SEP]", 5);
+    if (cls < 0 || sep < 0) return;
+    t->n_before = t->n_after = t->n_pair_before = t->n_between = t->n_pair_after = 1;
+    t->before[0] = t->pair_before[0] = cls;
+    t->after[0] = t->between[0] = t->pair_after[0] = sep;
+    t->pair = t->pair_types = true;
+}
+
 static int open_file(tok **out, const char *path, const char *dir, const tok_options *o, const sidecar *s,
                      bool *from_json, err *e) {
     file_map    f = { 0 };
@@ -246,6 +256,7 @@ static int open_file(tok **out, const char *path, const char *dir, const tok_opt
                                  json_bool(json_get(s->config, "do_lower_case"), true), e);
     } else {
         rc = tok_open_sentencepiece(out, f.data, f.bytes, e);
+        if (rc == 0 && strcmp(name, "spm.model") == 0) frame_bert(*out);
     }
     file_map_close(&f);
     return rc;
@@ -253,9 +264,11 @@ static int open_file(tok **out, const char *path, const char *dir, const tok_opt
 
 /* The tokenizer file of a directory; *out is NULL when there is none. */
 static int find_in(char **out, const char *dir, err *e) {
-    static const char *const names[] = { "tokenizer.json",          "tekken.json",    "tokenizer.model", "spiece.model",
-                                         "sentencepiece.bpe.model", "tiktoken.model", "vocab.json",      "vocab.txt" };
-    int                      rc = 0;
+    static const char *const names[] = {
+        "tokenizer.json", "tekken.json",    "tokenizer.model", "spiece.model", "sentencepiece.bpe.model",
+        "spm.model",      "tiktoken.model", "vocab.json",      "vocab.txt"
+    };
+    int rc = 0;
     *out = NULL;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if ((rc = exists_in(out, dir, names[i], e)) < 0 || *out) return rc;

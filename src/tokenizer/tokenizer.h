@@ -94,9 +94,8 @@ int tok_open_bpe_files(tok **out, const char *vocab, size_t vocab_bytes, const c
 /* BERT's vocab.txt. */
 int tok_open_bert_vocab(tok **out, const char *data, size_t bytes, bool lower, err *e);
 /*
- * A path: a directory with tokenizer files (tokenizer.json, else tekken.json, tokenizer.model, spiece.model, vocab.json +
- * merges.txt,
- * *.tiktoken, vocab.txt), or one of those files. tokenizer_config.json, special_tokens_map.json and
+ * A path: a directory with tokenizer files (tokenizer.json, else tekken.json, tokenizer.model, spiece.model, spm.model,
+ * vocab.json + merges.txt, *.tiktoken, vocab.txt), or one of those files. tokenizer_config.json, special_tokens_map.json and
  * generation_config.json beside it are used for special tokens and end tokens.
  */
 int  tok_open_path(tok **out, const char *path, const tok_options *o, err *e);

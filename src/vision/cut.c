@@ -36,25 +36,33 @@ int plan_make(vision_plan *p, const vision_rules *rules, const pixels *picture, 
         p->across = p->tile_rows = p->whole_rows = own.queries;
     else if (p->whole_width)
         p->whole_rows = p->whole_width / square * (p->whole_height / square);
+    if (!p->n_rows)
+        p->n_rows = p->n_tiles > p->rows * p->cols ? p->rows * p->cols * p->tile_rows + p->whole_rows
+                                                   : p->n_tiles * p->tile_rows;
     int64_t most = (int64_t)plan_most_patches(rules) * own.patch * own.patch;
     if (rc == 0 && ((int64_t)p->tile_width * p->tile_height > most || (int64_t)p->whole_width * p->whole_height > most))
         return err_set(e, ERR_LIMIT, "a picture of %d x %d is too narrow", width, height);
     return rc;
 }
 
-/* The tiles of a picture, and the whole where there is one. */
+/* The tiles of a picture, and the whole where there is one. picture: what was scaled to `all`. */
 static int cut_tiles(const vision *v, const vision_plan *p, const pixels *picture, const pixels *all, pixels *tiles,
                      err *e) {
-    const pixels *from = p->whole_width ? picture : all;
-    int           n = p->whole_first, cells = p->rows * p->cols, rc = 0;
-    int           width = p->whole_width ? p->whole_width : p->tile_width;
-    int           height = p->whole_width ? p->whole_height : p->tile_height;
+    int n = p->whole_first, cells = p->rows * p->cols, rc = 0, left = 0, top = 0;
+    int width = p->whole_width ? p->whole_width : p->tile_width;
+    int height = p->whole_width ? p->whole_height : p->tile_height;
+    if (p->canvas_width) { /* it begins in black */
+        left = (p->canvas_width - all->width) / 2;
+        top = (p->canvas_height - all->height) / 2;
+    }
     for (int y = 0; y < p->rows; y++) {
         for (int x = 0; x < p->cols && rc == 0; x++, n++)
-            rc = pixels_crop(&tiles[n], all, x * p->tile_width, y * p->tile_height, p->tile_width, p->tile_height, e);
+            rc = pixels_crop(&tiles[n], all, x * p->tile_width - left, y * p->tile_height - top, p->tile_width,
+                             p->tile_height, e);
     }
     if (rc < 0 || p->n_tiles == cells) return rc;
-    return pixels_resize(&tiles[p->whole_first ? 0 : cells], from, width, height, v->rules.filter, v->workers, e);
+    return pixels_resize(&tiles[p->whole_first ? 0 : cells], p->whole_anew || p->whole_width ? picture : all, width,
+                         height, v->rules.filter, v->workers, e);
 }
 
 /* The middle of what was scaled, or all of it in a corner. */

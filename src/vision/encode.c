@@ -170,7 +170,8 @@ static void put_place(const put_job *j, float *to, size_t width, int at) {
         place_put(to, top, width, at / across, at % across, down, across);
     else if (top->positions)
         memcpy(to, top->positions->data + (size_t)(at < 0 ? first : at + before) * width, width * sizeof *to);
-    for (size_t k = 0; at < 0 && k < width; k++) to[k] += top->class_row->data[k];
+    const nn_vec *more = at < 0 ? top->class_row : top->patch_bias;
+    for (size_t k = 0; more && k < width; k++) to[k] += more->data[k];
 }
 
 static void put_some(void *ctx, int worker, int n_workers) {
@@ -332,7 +333,7 @@ static int encode_tile(vision *v, const pixels *tile, float *out, err *e) {
 
 /* --- a picture --- */
 
-int vision_encode_cut(vision *v, const pixels *tiles, int n_tiles, float **rows, int *n, err *e) {
+static int encode_tiles(vision *v, const pixels *tiles, int n_tiles, float **rows, int *n, err *e) {
     size_t width = (size_t)v->projector.width_out, at = 0;
     int    rc = 0;
     *n = 0;
@@ -346,6 +347,25 @@ int vision_encode_cut(vision *v, const pixels *tiles, int n_tiles, float **rows,
     return rc;
 }
 
+int vision_encode_cut(vision *v, const pixels *picture, const pixels *tiles, int n_tiles, float **rows, int *n,
+                      err *e) {
+    const vision_family *f = vision_families[v->rules.kind];
+    vision_plan          p;
+    int                  rc = encode_tiles(v, tiles, n_tiles, rows, n, e);
+    float               *all = rc == 0 && f->arrange ? *rows : NULL;
+    if (!all) return rc;
+    if ((rc = plan_make(&p, &v->rules, picture, e)) == 0 && p.n_tiles != n_tiles)
+        rc = err_set(e, ERR_ARG, "a picture of %d tiles is cut into %d", p.n_tiles, n_tiles);
+    *rows = rc == 0 ? malloc((size_t)p.n_rows * (size_t)v->projector.width_out * sizeof **rows) : NULL;
+    if (rc == 0 && !*rows) rc = err_set_nomem(e);
+    if (rc == 0) {
+        f->arrange(*rows, v, &p, all);
+        *n = p.n_rows;
+    }
+    free(all);
+    return rc;
+}
+
 int vision_encode(vision *v, const pixels *picture, const vision_rows **out, err *e) {
     vision_rows made = { .width = v->projector.width_out };
     pixels     *tiles;
@@ -354,7 +374,7 @@ int vision_encode(vision *v, const pixels *picture, const vision_rows **out, err
     if ((*out = keep_find(&v->keep, made.key))) return 0;
     int rc = vision_cut(v, picture, &tiles, &n_tiles, e);
     if (rc < 0) return rc;
-    rc = vision_encode_cut(v, tiles, n_tiles, &made.data, &made.n, e);
+    rc = vision_encode_cut(v, picture, tiles, n_tiles, &made.data, &made.n, e);
     vision_cut_free(tiles, n_tiles);
     return rc < 0 ? rc : keep_add(&v->keep, &made, out, e);
 }

@@ -21,7 +21,7 @@ enum { VISION_LOW_SIDE = 512 }; /* OpenAI's size of a picture with little detail
 typedef struct vision_colours {
     float mean[3], std[3];
 } vision_colours;
-extern const vision_colours vision_colours_half, vision_colours_clip;
+extern const vision_colours vision_colours_none, vision_colours_half, vision_colours_clip, vision_colours_imagenet;
 
 /* Files that have such a tower. */
 typedef struct vision_kin {
@@ -45,11 +45,12 @@ enum { VISION_SETS = 8 };
 
 /* What the tower and the projector are built from, and how many rows they take. */
 typedef struct vision_parts {
-    nn_part       tower, middle, projector;
-    nn_config_set set[VISION_SETS]; /* what the files do not say, or say elsewhere; for both */
-    char          keys[64];
-    bool          inside;                   /* the tower lies in the model's own GGUF file */
-    int           patches, merged, squares; /* merged: rows of the middle */
+    nn_part           tower, middle, projector;
+    nn_config_set     set[VISION_SETS]; /* what the files do not say, or say elsewhere; for both */
+    char              keys[64];
+    const model_file *from;                     /* the file with the tower */
+    bool              inside;                   /* the tower lies in the model's own GGUF file */
+    int               patches, merged, squares; /* merged: rows of the middle */
 } vision_parts;
 
 struct vision_family {
@@ -58,6 +59,7 @@ struct vision_family {
     const nn_arch    *middle; /* where rules.inner is not 0: what the merged rows go through before the projector */
     const char       *placeholder; /* what a template prints for a picture */
     const char       *row;         /* what stands for one row */
+    const char       *shows;       /* with an mmproj, the model's chat template has this; NULL: anything */
     bool              grid;        /* positions have several axes, and the rows of a picture stand in a grid of them */
     bool              own_colours; /* the files' are for others */
     bool              short_colours; /* they are scaled in 16 bits (bfloat16) */
@@ -70,12 +72,14 @@ struct vision_family {
     int (*plan)(vision_plan *p, const vision_rules *r, int width, int height, err *e);
     /* Patches of one tile, at most; NULL: those of a square picture of r->side. */
     int (*most_patches)(const vision_rules *r);
-    /* Tiles of one picture, at most; NULL: one. */
+    /* Tiles of a picture, at most; NULL: one. */
     int (*most_tiles)(const vision_rules *r);
+    /* Where the rows in the prompt are not those of its tiles, one after the other (NULL), but p->n_rows others: makes them. */
+    void (*arrange)(float *out, const vision *v, const vision_plan *p, const float *rows);
     /* What stands in the prompt; NULL: the words of its rows and nothing else. */
     void (*write)(str *out, const vision_plan *p, const char *row);
-    /* What the tower and the projector need beside what the file with the tower says; NULL: nothing. */
-    void (*parts)(vision_parts *p, const vision_rules *r, const model_file *file);
+    /* What the tower and the projector need beside the files; NULL: nothing. */
+    void (*parts)(vision_parts *p, const vision_rules *r, const model_file *model);
 };
 
 /* By kind. */
@@ -98,6 +102,20 @@ void vision_one_tile(vision_plan *p, int width, int height);
 void vision_put_rows(str *out, const char *word, int n);
 /* Refuses sizes that do not go into each other. */
 int vision_check_squares(const vision_rules *r, err *e);
+
+/* area.c. Pictures of any size between r->least and r->most pixels. The number of pixels that an mmproj file (key; Ollama: edge)
+ * or a preprocessor (field, or edge in its size) says; -1 where it makes no sense. */
+int  vision_area(const vision_source *s, const char *key, const char *field, const char *edge, int dflt);
+int  vision_area_check(vision_rules *r, err *e); /* patch, merge, least, most; sets side */
+void vision_area_low(vision_rules *r);
+int  vision_area_plan(vision_plan *p, const vision_rules *r, int width, int height, err *e);
+int  vision_area_patches(const vision_rules *r);
+
+/* tiles.c. A grid of tiles of r->side, between r->least and r->most of them, and the whole behind it where it has more than one:
+ * the one whose sides are most like the picture's, or the one that needs the least enlargement. */
+void vision_grid_alike(vision_plan *p, const vision_rules *r, int width, int height);
+void vision_grid_near(vision_plan *p, const vision_rules *r, int width, int height);
+int  vision_grid_most(const vision_rules *r); /* tiles, the whole too */
 
 /* Rows of the first of two matrices that is there; 0: neither is. */
 double vision_matrix_rows(const model_file *model, const char *name, const char *other);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside the vision room: families/ behind family.h (what differs from family to family, a file each), source.c and
- * rules.c (what the files say about preparing pictures), cut.c (sizes and pieces), text.c (words in the prompt and its
- * positions), open.c, order.c (which patch is where), places.c (learned positions), encode.c and resample.c (the tower
- * and the projector), keep.c (rows that are there already); of sounds mel.c (what a tower gets) and the files behind
- * ears_impl.h.
+ * rules.c (what the files say about preparing pictures), cut.c (sizes and pieces), area.c (sizes by area), text.c (words
+ * in the prompt and its positions), open.c, order.c (which patch is where), places.c (learned positions), encode.c and
+ * resample.c (the tower and the projector), keep.c (rows that are there already); of sounds mel.c (what a tower gets)
+ * and the files behind ears_impl.h.
  */
 #ifndef VISION_INTERNAL_H
 #define VISION_INTERNAL_H
 
+#include "base/json.h"
 #include "nn/backend.h"
 #include "vision/vision.h"
 
@@ -22,6 +23,20 @@ typedef enum vision_kind {
     VISION_QWEN2_5,
     VISION_QWEN3,
     VISION_GEMMA4,
+    VISION_GEMMA4_PATCHES,
+    VISION_GLM,
+    VISION_PADDLEOCR,
+    VISION_VIDEO_LLAMA,
+    VISION_EXAONE,
+    VISION_ERNIE,
+    VISION_INTERNVL,
+    VISION_INTERNVL_CHAT,
+    VISION_AYA,
+    VISION_COHERE2,
+    VISION_LLAVA_NEXT,
+    VISION_LLAVA_ONEVISION,
+    VISION_LIGHTON,
+    VISION_VIPLLAVA,
     VISION_LLAMA4,
     VISION_LFM2,
     VISION_KIMI_VL,
@@ -33,6 +48,8 @@ typedef enum vision_kind {
 
 typedef struct vision_family vision_family; /* family.h */
 
+enum { VISION_MOST_GRIDS = 64, VISION_MOST_TILES = 64 };
+
 /* How a picture is prepared; part of the key of its rows. */
 typedef struct vision_rules {
     vision_kind   kind;
@@ -40,20 +57,24 @@ typedef struct vision_rules {
     float         mean[3], std[3];
     int           patch; /* pixels of a patch's side */
     int           merge; /* patches on a side of the square that becomes a row */
-    int           inner; /* the same of one that becomes a row within the tower; 0: none does */
     int           side;  /* GEMMA3: of the picture; LLAVA: the shorter one; IDEFICS3: of a tile */
     int           crop;  /* LLAVA */
     int           edge;  /* IDEFICS3: the longer side before it is cut; PIXTRAL: it is not longer; KIMI: patches */
     bool          split; /* IDEFICS3: into tiles */
-    int           least, most; /* QWEN: pixels; GEMMA4, LFM2: rows; LLAMA4: tiles; KIMI: patches */
+    int           least, most; /* by area: pixels; GEMMA4: rows at most; INTERNVL and its kin, LLAMA4: tiles; LFM2:
+                                * rows; KIMI: patches */
+    int           inner;       /* patches on a side of a square that becomes a row within the tower; 0: none does */
     int           window;      /* QWEN2_5: squares on the side of a window */
     bool          whole;       /* the rows of a picture see each other */
-    bool          grows;       /* LLAMA4: small pictures are scaled up to as many tiles as there may be */
-    int           tiles[2];    /* LFM2: at least and at most */
-    int           queries;     /* rows of every tile, whatever its size; 0: those of its squares */
-    bool          marked;      /* MINICPMV: pictures have numbers */
-    bool          thumbnail;   /* LFM2: the whole stands behind its tiles */
-    float         tolerance;   /* LFM2: larger than what one tile takes by this factor, and it is cut */
+    int           most_kept;   /* LLAVA_ONEVISION: tiles whose rows a picture has at most; 0: any */
+    int           n_grids;     /* LLAVA_NEXT and its kin: the canvases, in tiles */
+    uint8_t       grid[VISION_MOST_GRIDS][2]; /* rows, columns */
+    bool          grows;     /* LLAMA4: small pictures are scaled up to as many tiles as there may be */
+    int           tiles[2];  /* LFM2: at least and at most */
+    int           queries;   /* rows of every tile, whatever its size; 0: those of its squares */
+    bool          marked;    /* MINICPMV: pictures have numbers */
+    bool          thumbnail; /* LFM2: the whole stands behind its tiles */
+    float         tolerance; /* LFM2: larger than what one tile takes by this factor, and it is cut */
 } vision_rules;
 
 /* What becomes of a picture of some size. */
@@ -61,14 +82,20 @@ typedef struct vision_plan {
     int  width, height;             /* it is scaled to */
     int  first_width, first_height; /* IDEFICS3: and to this before; 0: it is not */
     int  tile_width, tile_height;
-    int  rows, cols;  /* of tiles; 0: one tile is all of it */
+    int  canvas_width, canvas_height; /* it then lies in the middle of black; 0: it does not */
+    int  rows, cols;                  /* of tiles; 0: one tile is all of it */
     int  n_tiles;     /* the whole, squeezed into a tile, is the last one where there are more than rows * cols */
+    bool whole_first; /* no, the first one */
+    bool whole_anew;  /* it is squeezed from the picture itself, not from what is cut */
     int  tile_rows;   /* rows of a tile */
     int  across;      /* rows of a tile that stand beside each other */
-    bool padded;      /* what was scaled is in the upper left corner of its tiles, the rest is black */
-    bool whole_first; /* the whole stands in front of the other tiles */
-    bool marked;      /* pictures have numbers in the prompt */
-    int  number;      /* of the picture among those of the prompt, from 0 */
+    int  n_rows;      /* in the prompt */
+    int  grid_left, grid_top;       /* of the tiles' rows as one grid: padding, left out at both ends */
+    int  grid_width, grid_height;   /* what is left of it */
+    int  kept_width, kept_height;   /* and what it is scaled to */
+    bool padded;                    /* what was scaled is in the upper left corner of its tiles, the rest is black */
+    bool marked;                    /* pictures have numbers in the prompt */
+    int  number;                    /* of the picture among those of the prompt, from 0 */
     int  whole_width, whole_height; /* the whole comes from the picture itself and has this size; 0: see n_tiles */
     int  whole_rows;                /* its rows; of a picture of one tile: that one's */
 } vision_plan;
@@ -103,6 +130,9 @@ struct vision {
 /* rules.c. *known is false where the file describes no tower that we know. */
 bool rules_inside(const model_file *model, char prefix[64]); /* a GGUF file with the tower inside: its keys begin so */
 int  rules_read(vision_rules *r, const model_file *model, const model_file *mmproj, bool *known, err *e);
+
+/* source.c. config.json around a tower's part of it: that of the part that sees, listens and reads, in models that speak, too. */
+const json_value *source_outer(const model_file *model);
 
 /* cut.c */
 int  plan_make(vision_plan *p, const vision_rules *r, const pixels *picture, err *e); /* its size and detail */

@@ -10,7 +10,10 @@ enum {
     WHISPER_WINDOW = 400,
     GEMMA4_WINDOW = 320,
     GEMMA4_LENGTH = 512,
-    MAX_LENGTH = 512,
+    GEMMA3N_WINDOW = 512,
+    GEMMA3N_LENGTH = 1024,
+    GEMMA3N_WHOLE = 128, /* samples; a sound is padded to a multiple */
+    MAX_LENGTH = 1024,
     MAX_FREQS = MAX_LENGTH / 2 + 1
 };
 
@@ -26,13 +29,13 @@ typedef struct tables {
 static double slaney_hertz(double m) { return m < 15 ? m * 200 / 3 : 1000 * exp((m - 15) * log(6.4) / 27); }
 static double slaney_top(void) { return 15 + log(SOUND_RATE / 2000.0) * 27 / log(6.4); }
 static double htk_hertz(double m) { return 700 * (pow(10, m / 2595) - 1); }
-static double htk_top(void) { return 2595 * log10(1 + SOUND_RATE / 1400.0); }
+static double htk_of(double hertz) { return 2595 * log10(1 + hertz / 700); }
 
-/* top: the scale's value of the highest frequency; area: every triangle has one of one, else a height of one. */
-static void make_filters(tables *t, int bins, double (*hertz)(double), double top, bool area) {
+/* from, top: the scale's values of the lowest and highest frequency; area: every triangle has one of one, else a height of one. */
+static void make_filters(tables *t, int bins, double (*hertz)(double), double from, double top, bool area) {
+    double step = (top - from) / (bins + 1);
     for (int m = 0; m < bins; m++) {
-        double lo = hertz(top * m / (bins + 1)), mid = hertz(top * (m + 1) / (bins + 1)),
-               hi = hertz(top * (m + 2) / (bins + 1));
+        double lo = hertz(from + step * m), mid = hertz(from + step * (m + 1)), hi = hertz(from + step * (m + 2));
         t->from[m] = t->freqs;
         for (int k = 0; k < t->freqs; k++) {
             double f = (double)k * SOUND_RATE / t->length, up = (f - lo) / (mid - lo), down = (hi - f) / (hi - mid);
@@ -127,18 +130,27 @@ static void settle(mel *m) {
     for (size_t i = 0; i < n; i++) m->at[i] = ((m->at[i] < top - 8 ? top - 8 : m->at[i]) + 4) / 4;
 }
 
-int mel_make_whisper(mel *out, const sound *s, int bins, int piece_frames, err *e) {
-    int64_t piece = (int64_t)piece_frames * MEL_HOP, n = (s->n + piece - 1) / piece * piece;
+/* Of the sound with silence behind it, n samples together. */
+static int make_whisper(mel *out, const sound *s, int bins, int64_t n, err *e) {
     if (bins < 1 || bins > WHISPER_WINDOW / 2 + 1 || s->n < 1 || n <= WHISPER_WINDOW / 2)
         return refuse(out, bins, s->n, e);
     tables *t = make_tables(WHISPER_WINDOW, WHISPER_WINDOW);
     if (take(out, t, (int)(n / MEL_HOP), bins, e) < 0) return ERR_NOMEM;
-    make_filters(t, bins, slaney_hertz, slaney_top(), true);
+    make_filters(t, bins, slaney_hertz, 0, slaney_top(), true);
     for (int64_t i = 0; i < out->frames; i++)
         put_whisper(out->at + (size_t)i * (size_t)bins, t, s, i * MEL_HOP - WHISPER_WINDOW / 2, n, bins);
     settle(out);
     free(t);
     return 0;
+}
+
+int mel_make_whisper(mel *out, const sound *s, int bins, int piece_frames, err *e) {
+    int64_t piece = (int64_t)piece_frames * MEL_HOP;
+    return make_whisper(out, s, bins, (s->n + piece - 1) / piece * piece, e);
+}
+
+int mel_make_whisper_bare(mel *out, const sound *s, int bins, int least, err *e) {
+    return make_whisper(out, s, bins, s->n < least ? least : s->n, e);
 }
 
 /* --- Gemma 4 --- */
@@ -147,10 +159,10 @@ int mel_frames_gemma4(int n) { return n > MEL_HOP ? (n - 1) / MEL_HOP : 1; }
 
 int mel_make_gemma4(mel *out, const float *samples, int n, int bins, err *e) {
     double frame[MAX_LENGTH] = { 0 }, power[MAX_FREQS];
-    if (bins < 1 || bins > MAX_FREQS || n < 1) return refuse(out, bins, n, e);
+    if (bins < 1 || bins > MEL_MOST_BINS || n < 1) return refuse(out, bins, n, e);
     tables *t = make_tables(GEMMA4_WINDOW, GEMMA4_LENGTH);
     if (take(out, t, mel_frames_gemma4(n), bins, e) < 0) return ERR_NOMEM;
-    make_filters(t, bins, htk_hertz, htk_top(), false);
+    make_filters(t, bins, htk_hertz, 0, htk_of(SOUND_RATE / 2.0), false);
     for (int f = 0; f < out->frames; f++) {
         for (int i = 0; i < GEMMA4_WINDOW; i++) {
             int64_t at = (int64_t)f * MEL_HOP + i - GEMMA4_WINDOW / 2;
@@ -160,6 +172,39 @@ int mel_make_gemma4(mel *out, const float *samples, int n, int bins, err *e) {
         for (int k = 0; k < t->freqs; k++) power[k] = sqrt(power[k]);
         for (int m = 0; m < bins; m++)
             out->at[(size_t)f * (size_t)bins + (size_t)m] = (float)log(bin_of(t, power, m) + 0.001);
+    }
+    free(t);
+    return 0;
+}
+
+/* --- Gemma 3n --- */
+
+int mel_frames_gemma3n(int n) {
+    int64_t padded = ((int64_t)n + GEMMA3N_WHOLE - 1) / GEMMA3N_WHOLE * GEMMA3N_WHOLE;
+    return padded > GEMMA3N_WINDOW ? (int)((padded - GEMMA3N_WINDOW - 1) / MEL_HOP) + 1 : 1;
+}
+
+int mel_make_gemma3n(mel *out, const float *samples, int n, int bins, err *e) {
+    const double sharper = 0.97;
+    double       frame[MAX_LENGTH] = { 0 }, power[MAX_FREQS];
+    if (bins < 1 || bins > MEL_MOST_BINS || n < 1) return refuse(out, bins, n, e);
+    tables *t = make_tables(GEMMA3N_WINDOW, GEMMA3N_LENGTH);
+    if (take(out, t, mel_frames_gemma3n(n), bins, e) < 0) return ERR_NOMEM;
+    make_filters(t, bins, htk_hertz, htk_of(125), htk_of(7600), false);
+    for (int f = 0; f < out->frames; f++) {
+        double before = 0;
+        for (int i = 0; i < GEMMA3N_WINDOW; i++) {
+            int64_t at = (int64_t)f * MEL_HOP + i;
+            double  now = at < n ? (double)samples[at] : 0;
+            frame[i] = t->hann[i] * (i ? now - sharper * before : now * (1 - sharper));
+            before = now;
+        }
+        power_of(t, frame, power);
+        for (int k = 0; k < t->freqs; k++) power[k] = sqrt(power[k]);
+        for (int m = 0; m < bins; m++) {
+            double sum = bin_of(t, power, m);
+            out->at[(size_t)f * (size_t)bins + (size_t)m] = (float)log(sum > 1e-5 ? sum : 1e-5);
+        }
     }
     free(t);
     return 0;

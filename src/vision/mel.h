@@ -10,13 +10,17 @@
  * As Gemma 4 has it: 320 samples around that place, silence before the sound; the sizes (not powers) of the 257 frequencies
  * of twice 256 samples; triangles of height one on the scale of HTK; the natural logarithm of what is 0.001 larger. A frame is
  * there as long as a sample lies behind it.
+ *
+ * As Gemma 3n has it: 512 samples from that place on, each less 0.97 of the one before it (the first of a frame: of itself); the sizes
+ * of 513 frequencies; triangles of height one between 125 and 7600 Hz on the scale of HTK; the natural logarithm of at least 1e-5. A
+ * frame is there where all of it lies in the sound, which has silence behind it up to the next 128 samples.
  */
 #ifndef VISION_MEL_H
 #define VISION_MEL_H
 
 #include "sound/sound.h"
 
-enum { MEL_HOP = 160 };
+enum { MEL_HOP = 160, MEL_MOST_BINS = 257 };
 
 typedef struct mel {
     int    bins, frames;
@@ -25,9 +29,13 @@ typedef struct mel {
 
 /* Frames: a multiple of those of a piece. */
 int mel_make_whisper(mel *out, const sound *s, int bins, int piece_frames, err *e);
+/* Not padded but to `least` samples: whole hops only. */
+int mel_make_whisper_bare(mel *out, const sound *s, int bins, int least, err *e);
 /* Of n samples. There is one frame at least. */
 int  mel_make_gemma4(mel *out, const float *samples, int n, int bins, err *e);
 int  mel_frames_gemma4(int n);
+int  mel_make_gemma3n(mel *out, const float *samples, int n, int bins, err *e);
+int  mel_frames_gemma3n(int n);
 void mel_free(mel *m);
 
 #endif

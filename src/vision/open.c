@@ -44,7 +44,8 @@ void vision_set(vision_parts *p, const char *key, double value, bool fallback) {
 static void find_parts(vision_parts *p, const vision_rules *r, const model_file *model, const model_file *mmproj,
                        int width) {
     const vision_family *f = vision_families[r->kind];
-    const json_value    *config = mmproj ? NULL : model_file_config(model);
+    const json_value    *config = mmproj ? NULL : source_outer(model);
+    p->from = mmproj ? mmproj : model;
     p->inside = !mmproj && rules_inside(model, p->keys);
     if (p->inside) p->keys[strlen(p->keys) - 1] = '\0'; /* the point */
     p->tower = (nn_part){ .arch = f->tower,
@@ -60,7 +61,7 @@ static void find_parts(vision_parts *p, const vision_rules *r, const model_file 
         vision_set(p, "projection_dim", width, false);
         if (ff > 0) vision_set(p, "feed_forward_length", ff, true);
     }
-    if (f->parts) f->parts(p, r, mmproj ? mmproj : model);
+    if (f->parts) f->parts(p, r, model);
     p->patches = plan_most_patches(r) + 1;
     p->merged = r->inner ? plan_most_patches(r) / (r->inner * r->inner) : 0;
     p->squares = plan_most_patches(r) / (r->merge * r->merge) + r->queries;
@@ -68,8 +69,8 @@ static void find_parts(vision_parts *p, const vision_rules *r, const model_file 
 
 static size_t kept_bytes(const vision_rules *r, int squares, int width, const vision_options *o) {
     const vision_family *f = vision_families[r->kind];
-    size_t               tiles = f->most_tiles ? (size_t)f->most_tiles(r) : 1, most = MOST_KEPT;
-    size_t               picture = tiles * (size_t)squares * (size_t)width * sizeof(float);
+    size_t               tiles = f->most_tiles ? (size_t)f->most_tiles(r) : 1;
+    size_t               picture = tiles * (size_t)squares * (size_t)width * sizeof(float), most = MOST_KEPT;
     if (o->cache_bytes) return o->cache_bytes;
     return picture < most / KEPT_PICTURES ? picture * KEPT_PICTURES : most;
 }

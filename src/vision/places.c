@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The learned position of a patch, where a tower's positions are for another number of rows and columns than the
- * picture has.
+ * The learned position of a patch, where a tower's positions are for another number of rows and columns than the picture has.
  *
  *     corners   between the four that are nearest, the outer ones on the picture's outer patches
  *     smooth    the same from half-patch centres; where there are more positions than patches, the mean of those that fall upon
@@ -84,8 +83,9 @@ void place_put(float *to, const nn_tower_top *top, size_t width, int row, int co
         return;
     }
     if (top->crossed) {
-        size_t per = (size_t)top->positions->n / width / 2;
-        for (size_t k = 0; k < width; k++) to[k] = all[(size_t)col * width + k] + all[(per + (size_t)row) * width + k];
+        size_t per = (size_t)top->positions->n / width / 2, step = top->paired ? 2 : 1;
+        size_t x = (size_t)col * step, y = (size_t)row * step + (top->paired ? 1 : per);
+        for (size_t k = 0; k < width; k++) to[k] = all[x * width + k] + all[y * width + k];
         return;
     }
     float        dy, dx;

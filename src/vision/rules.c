@@ -15,16 +15,30 @@ enum { PIL_LANCZOS = 1, PIL_BILINEAR = 2, PIL_BICUBIC = 3 };
 
 static bool text_is(view v, const char *text) { return text && view_eq_c(v, text); }
 
-static bool fits(const vision_source *s, const vision_kin *k) {
+static bool shows(const model_file *f, const char *what) {
+    view text;
+    if (!what) return true;
+    if (!meta_string(model_file_meta(f, "tokenizer.chat_template"), &text)) return false;
+    size_t n = strlen(what);
+    for (size_t i = 0; i + n <= text.len; i++) {
+        if (memcmp(text.data + i, what, n) == 0) return true;
+    }
+    return false;
+}
+
+static bool fits(const vision_source *s, const vision_family *f, const vision_kin *k) {
     view type = { "", 0 };
     if (source_inside(s)) return k->inside && strcmp(model_file_arch(s->model), k->inside) == 0;
     if (s->mmproj) {
         const meta_value *m = model_file_meta(s->mmproj, "clip.projector_type");
         if (!m) m = model_file_meta(s->mmproj, "clip.vision.projector_type");
-        return meta_string(m, &type) && text_is(type, k->projector);
+        if (!meta_string(m, &type) || !text_is(type, k->projector) || !shows(s->model, f->shows)) return false;
+        /* Files of LLaVA 1.5 and of its successors say the same. */
+        return !text_is(type, "mlp") || (f->arrange != NULL) == (source_meta(s, "image_grid_pinpoints") != NULL);
     }
     const char *outer = json_cstr(json_get(s->config, "model_type")),
                *inner = json_cstr(json_get(s->vision, "model_type"));
+    if (!outer) outer = json_cstr(json_get(model_file_config(s->model), "model_type"));
     if (!outer || !s->vision || strcmp(outer, k->type) != 0) return false;
     return !k->tower || !inner || strcmp(inner, k->tower) == 0;
 }
@@ -33,7 +47,7 @@ static const vision_kin *find_kin(const vision_source *s, vision_kind *kind) {
     for (int i = 0; i < VISION_KINDS; i++) {
         for (const vision_kin *k = vision_families[i]->kin; k->type; k++) {
             *kind = (vision_kind)i;
-            if (fits(s, k)) return k;
+            if (fits(s, vision_families[i], k)) return k;
         }
     }
     return NULL;
@@ -112,7 +126,7 @@ int rules_read(vision_rules *r, const model_file *model, const model_file *mmpro
     vision_source s = { .model = model, .mmproj = mmproj, .prefix = "clip.vision." };
     int           rc = 0;
     if (!mmproj && rules_inside(model, s.prefix)) s.mmproj = mmproj = model;
-    s.config = mmproj ? NULL : model_file_config(model);
+    s.config = mmproj ? NULL : source_outer(model);
     s.vision = json_get(s.config, "vision_config");
     memset(r, 0, sizeof *r); /* padding too: it is hashed */
     const vision_kin *kin = find_kin(&s, &r->kind);

@@ -6,6 +6,11 @@
 
 enum { MAX_SIDE = 16384 };
 
+const json_value *source_outer(const model_file *model) {
+    const json_value *config = model_file_config(model), *inner = json_get(config, "thinker_config");
+    return inner ? inner : config;
+}
+
 bool source_inside(const vision_source *s) { return s->mmproj == s->model; }
 
 const meta_value *source_meta(const vision_source *s, const char *name) {
@@ -15,11 +20,13 @@ const meta_value *source_meta(const vision_source *s, const char *name) {
 }
 
 int source_number(const vision_source *s, const char *meta, const json_value *v, int dflt) {
-    int64_t x = dflt;
+    int64_t x = dflt, other;
     if (s->mmproj && meta)
         (void)meta_int(source_meta(s, meta), &x);
-    else if (!s->mmproj)
+    else if (!s->mmproj && !json_is(v, JSON_K_ARRAY))
         (void)json_int(v, &x);
+    else if (!s->mmproj && (!json_int(json_at(v, 0), &x) || !json_int(json_at(v, 1), &other) || x != other))
+        x = -1; /* not of a square */
     return x > 0 && x <= MAX_SIDE ? (int)x : -1;
 }
 

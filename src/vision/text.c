@@ -37,6 +37,6 @@ int vision_write(const vision *v, const pixels *picture, int number, str *out, e
     if (f->write)
         f->write(out, &p, f->row);
     else
-        vision_put_rows(out, f->row, p.tile_rows);
+        vision_put_rows(out, f->row, p.n_rows);
     return str_ok(out) ? 0 : err_set_nomem(e);
 }

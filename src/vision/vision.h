@@ -35,6 +35,7 @@ typedef struct vision_options {
     int         n_threads;
     unsigned    cpu;
     size_t      cache_bytes; /* of rows that are kept; 0: of 64 pictures, and not more than 256 MiB */
+    int         parts;       /* of the rows that the language model takes; those of sounds have the first. 0: one */
 } vision_options;
 
 /* `model` is the language model's file, mmproj another one with the tower or NULL; both must stay open. width: of the
@@ -75,7 +76,7 @@ int vision_encode(vision *v, const pixels *picture, const vision_rows **out, err
 /* For tests and tools: the pictures that the tower gets. The caller frees the list and what is in it. */
 int  vision_cut(const vision *v, const pixels *picture, pixels **tiles, int *n, err *e);
 void vision_cut_free(pixels *tiles, int n);
-/* The rows of pictures that are cut already. */
-int vision_encode_cut(vision *v, const pixels *tiles, int n_tiles, float **rows, int *n, err *e);
+/* The rows of a picture that is cut already; of the picture itself, its size and how much detail it needs. */
+int vision_encode_cut(vision *v, const pixels *picture, const pixels *tiles, int n_tiles, float **rows, int *n, err *e);
 
 #endif

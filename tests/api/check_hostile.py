@@ -38,6 +38,7 @@ GOOD_BODIES = {
     "/apply-template": {"messages": [{"role": "user", "content": "x"}]},
     "/infill": {"input_prefix": "a", "input_suffix": "b", "n_predict": 1},
     "/rerank": {"query": "a", "documents": ["b"], "top_n": 1},
+    "/classify": {"input": ["a", ["b", "c"]], "truncate": True},
     "/v1/models/load": {"model": "demo", "keep_alive": "5m"},
     "/v1/responses": {"model": "demo", "input": [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
                                                  {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},

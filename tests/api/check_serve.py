@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 
 from hearth_server import Checks, Connection, Server, chat_text, encode, eventually, in_threads
 
@@ -127,6 +128,16 @@ def health():
             assert server.request("GET", "/health/live", headers={"x-api-key": "test-key-1"})[0] == 200
         code, text = run("--port", "0", "--no-socket", env={"HEARTH_PRELOAD": "nobody"})
         assert code == 1 and "HEARTH_PRELOAD: models.preload: no model 'nobody' is offered" in text, text
+
+
+def told_again_and_again():
+    """Who asks it to end until it has ended sees it end as it was asked to."""
+    with Server(PROGRAM, "--model", "demo=demo", env={"HEARTH_PRELOAD": "demo"}) as server:
+        until = time.monotonic() + 60
+        while server.process.poll() is None and time.monotonic() < until:
+            server.process.send_signal(signal.SIGTERM)
+            time.sleep(0.0002)
+        assert server.process.wait(1) == 0, server.process.returncode
 
 
 def no_models():
@@ -316,7 +327,7 @@ def ports():
 
 def main():
     checks = Checks()
-    for check in (unix_socket, tls, health, no_models, origins, logs, token, models_come_and_go, metrics, streamed_experts, ports):
+    for check in (unix_socket, tls, health, told_again_and_again, no_models, origins, logs, token, models_come_and_go, metrics, streamed_experts, ports):
         checks.run(check)
     checks.exit()
 

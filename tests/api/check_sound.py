@@ -11,6 +11,7 @@ import sys
 import tempfile
 
 from hearth_server import Checks, Server
+from vision_model import SAID as SPOKEN
 from vision_model import ask_parts, ears, make, picture, sound, text
 
 PROGRAM = sys.argv[1]
@@ -94,6 +95,25 @@ def prefix_is_reused(server):
     assert other[2]["prompt_tokens_details"]["cached_tokens"] < 32 and other[1] != first[1], other[2]
 
 
+# Tokens of sound A: its rows, and the words that the family's templates or its ears put around them.
+TOKENS = {"qwen2_audio": 6 + 2, "qwen2_5_omni": 6 + 2, "audioflamingo3": 6, "glmasr": 3 + 2, "qwen3_asr": 7 + 2, "qwen3_omni_moe": 4 + 2,
+          "gemma3n": 9 + 5}
+
+
+def other_families(_):
+    """A template that knows nothing of sounds gets the words that the family's own prints around one; the answer depends on the sound."""
+    with tempfile.TemporaryDirectory() as folder:
+        names = {n + end: make(n, os.path.join(folder, n + end), template=t and PARTS.replace("[AUDIO]", SPOKEN[n]))
+                 for n in TOKENS for end, t in (("", None), ("-parts", True))}
+        with Server(PROGRAM, *(o for name, path in names.items() for o in ("--model", f"{name}={path}"))) as server:
+            for name, tokens in TOKENS.items():
+                want = ask(server, [audio(A), text("What?")], model=name)
+                assert ask(server, [audio(A), text("What?")], model=name + "-parts") == want, name
+                assert want[2]["prompt_tokens"] == ask(server, [text("What?")], model=name)[2]["prompt_tokens"] + tokens, (name, want)
+                assert ask(server, [audio(C), text("What?")], model=name)[1] != want[1], name
+                assert "audio" in server.post("/api/show", {"model": name})[1]["capabilities"], name
+
+
 def wav(kind=1, channels=1, rate=16000, bits=16, data=b"\0\0" * 100, size=None):
     form = struct.pack("<HHIIHH", kind, channels, rate, rate * channels * bits // 8, channels * bits // 8, bits)
     return b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0" + form + b"data" + struct.pack("<I", len(data) if size is None else size) + data
@@ -173,7 +193,7 @@ def main():
         demo = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "models", "demo", "demo.gguf")
         OPTIONS.extend(o for name, path in [*FOLDERS.items(), ("demo", demo)] for o in ("--model", f"{name}={path}"))
         with Server(PROGRAM, *OPTIONS) as server:
-            for check in (same_everywhere, contents_matter, mp3, apart, in_company, prefix_is_reused, refused, lists, command_line):
+            for check in (same_everywhere, contents_matter, mp3, apart, in_company, prefix_is_reused, refused, lists, command_line, other_families):
                 checks.run(check, server)
     checks.exit()
 

@@ -3,11 +3,13 @@
 whose words are single characters. What it says means nothing; that it depends on the picture or sound does."""
 import json
 import os
+import re
 import shutil
 import sys
 
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "vision")
 SOUNDS = os.path.join(GOLDEN, "..", "sound")
+HEARING = os.path.join(GOLDEN, "..", "hearing")
 
 GEMMA3 = ("{{ bos_token }}{% for message in messages %}{{ '<start_of_turn>' + ('model' if message['role'] == 'assistant' else 'user') + '\\n' }}"
           "{% if message['content'] is string %}{{ message['content'] | trim }}{% else %}{% for item in message['content'] %}"
@@ -36,12 +38,21 @@ SPECIAL = {
     "gemma4": {150: "<|image|>", 151: "<|image>", 152: "<image|>", 157: "<|turn>", 158: "<turn|>"},
 }
 SPECIAL["gemma4_e"] = SPECIAL["gemma4"]
+# What templates print for a sound; the row's word is number 150.
+SAID = {"qwen2_audio": "<|audio_bos|><|AUDIO|><|audio_eos|>", "qwen2_5_omni": "<|audio_bos|><|AUDIO|><|audio_eos|>", "audioflamingo3": "<sound>",
+        "glmasr": "<|begin_of_audio|><|pad|><|end_of_audio|>", "qwen3_asr": "<|audio_start|><|audio_pad|><|audio_end|>",
+        "qwen3_omni_moe": "<|audio_start|><|audio_pad|><|audio_end|>", "gemma3n": "<audio_soft_token>"}
+for name, said in SAID.items():
+    words = re.findall("<[^>]*>", said)
+    SPECIAL[name] = dict(zip((151, 150, 152), words)) if len(words) == 3 else {150: words[0]}
+SPECIAL["gemma3n"][100] = "<start_of_audio>"
+SPECIAL["qwen3_asr"].update({157: "<|im_start|>", 158: "<|im_end|>", 159: "<asr_text>"})
 for qwen in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5"):
     SPECIAL[qwen] = {150: "<|image_pad|>", 151: "<|vision_start|>", 152: "<|vision_end|>", 157: "<|im_start|>", 158: "<|im_end|>"}
 
 
 def make(family, folder, template=None, n_vocab=160):
-    shutil.copytree(os.path.join(SOUNDS if family == "voxtral" else GOLDEN, family), folder,
+    shutil.copytree(os.path.join(SOUNDS if family == "voxtral" else HEARING if family in SAID else GOLDEN, family), folder,
                     ignore=shutil.ignore_patterns("golden.json", "pixels.u8", "mel.f32", "rows.f32", "logits.f32"))
     special = {0: "<pad>", 1: "<eos>", 2: "<bos>", **SPECIAL[family]}
     letters = ["\u0120"] + [chr(c) for c in range(33, 127)] + ["\u010a"]  # space and line break as GPT-2 writes them

@@ -226,6 +226,19 @@ static const nn_vec *biases(gen *g, int n_head) {
                            PICK(g, 12, 40, 128));
 }
 
+/* Terms by distance of each token: those of a table, through two matrices. */
+static nn_apart terms(gen *g, nn_buf q, nn_buf k, int n_head, int dim) {
+    int       bucket = PICK(g, 0, 8, 16), most = bucket ? PICK(g, 12, 40) : PICK(g, 3, 20), cols = PICK(g, 24, 32);
+    int64_t   rows = 2 * (bucket ? bucket : most);
+    nn_norm   n = { vec(g, "apart_norm", cols, 1, 0.1), vec(g, "apart_norm_b", cols, 0, 0.1) };
+    nn_linear by_q = { mat(g, "apart_q", (int64_t)n_head * dim, cols, 0),
+                       vec(g, "apart_q_b", (int64_t)n_head * dim, 0, 1) };
+    nn_linear by_k = { mat(g, "apart_k", (int64_t)n_head * dim, cols, 0), NULL };
+    nn_apart_table *p =
+        nn_apart_open(g->t, mat(g, "apart", rows, cols, 0), suite_chance(g->s, 50) ? &n : NULL, 1e-5f, bucket, most);
+    return nn_apart_of(g->t, p, q, nn_apart_rows(g->t, p, by_k, n_head), k, nn_apart_rows(g->t, p, by_q, n_head));
+}
+
 static nn_buf step_attention(gen *g, nn_buf h) {
     int          n_kv = suite_int(g->s, 1, 3), n_head = n_kv * suite_int(g->s, 1, 3), dim = PICK(g, 8, 32, 72);
     nn_attn_spec a = { .n_head = n_head, .n_kv = n_kv, .dim_k = dim, .scale = 1.0f / sqrtf((float)dim) };
@@ -237,6 +250,7 @@ static nn_buf step_attention(gen *g, nn_buf h) {
     nn_buf q = project(g, h, "q", (int64_t)n_head * dim), k = project(g, h, "k", (int64_t)n_kv * dim),
            v = project(g, h, "v", (int64_t)n_kv * dim);
     nn_kv_store(g->t, g->layer, k, v);
+    if (a.softcap == 0 && n_kv == n_head && suite_chance(g->s, 50)) a.apart = terms(g, q, k, n_head, dim);
     return nn_attention(g->t, g->layer, q, a);
 }
 

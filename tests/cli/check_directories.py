@@ -317,6 +317,19 @@ def sum256(path, data=None):
     return hashlib.sha256(data if data is not None else open(path, "rb").read()).hexdigest()
 
 
+def muted(folder):
+    """Tokens that are not to be said go along, there and back; what is no token of the vocabulary does not."""
+    hf, gguf, back = (os.path.join(folder, name) for name in ("muted", "muted.gguf", "muted-back"))
+    run("convert", DEMO, hf, "--to", "hf")
+    settings = os.path.join(hf, "generation_config.json")
+    said = json.load(open(settings))
+    assert "suppress_tokens" not in said
+    json.dump(dict(said, suppress_tokens=[28, 26, -1, 1 << 20]), open(settings, "w"))
+    run("convert", hf, gguf)
+    run("convert", gguf, back, "--to", "hf")
+    assert json.load(open(os.path.join(back, "generation_config.json")))["suppress_tokens"] == [28, 26]
+
+
 def refusals(folder):
     gguf = os.path.join(folder, "bert.gguf")
     run("convert", os.path.join(GOLDEN, "../encoders/bert_mean"), gguf, "--no-tokenizer")
@@ -349,6 +362,7 @@ with tempfile.TemporaryDirectory() as temporary:
         mlx_packed_round(golden, kind, columns, temporary, *how)
     refusals(temporary)
     if os.path.isfile(DEMO):
+        muted(temporary)
         whole(temporary, 3)
         if everything:
             killed(temporary, 50)

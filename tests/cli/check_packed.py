@@ -7,8 +7,8 @@
 A golden model is packed as bitsandbytes (NF4, with plain and nested absmax), ModelOpt (NVFP4, FP8) and compressed-tensors
 (NVFP4) store one, and as FP8 with scales per row and block. hearth must compute of it what it computes of the numbers that this
 script decodes. With --device it computes on that device, and the numbers on the CPU: a GPU multiplies 16-bit numbers, so there the
-bound is that of golden/check.py; token by token its logits have the same bits. The same then holds of MLX mxfp8 and Q3_K, which
-hearth writes itself, and of experts.
+bound is that of golden/check.py; token by token its logits have the same bits. The same then holds of MLX mxfp8 and affine, Q3_K,
+IQ and TQ types, which hearth writes itself, and of experts.
 """
 import bisect
 import json
@@ -187,12 +187,16 @@ def near(model, want, folder, what):
 
 def on_device(folder):
     """Models that hearth writes itself."""
-    mlx, gguf = os.path.join(folder, "mlx"), os.path.join(folder, "q3.gguf")
-    run("convert", GOLDEN, mlx, "--to", "mlx", "--type", "mxfp8", "--no-tokenizer")
-    near(mlx, logits(mlx, folder), folder, "mxfp8")
-    for more in ((), ("--arch", "qwen3moe", "--experts", "8", "--experts-used", "3")):
-        run("debug", "random-model", gguf, "--layers", "1", "--dim", "256", "--ff", "512", "--vocab", "320", "--type", "Q3_K", *more)
-        near(gguf, logits(gguf, folder), folder, ("Q3_K", *more))
+    mlx, gguf = os.path.join(folder, "mlx"), os.path.join(folder, "of.gguf")
+    for kind in ("mxfp8", "2bit", "3bit"):
+        run("convert", GOLDEN, mlx, "--to", "mlx", "--type", kind, "--no-tokenizer")
+        near(mlx, logits(mlx, folder), folder, kind)
+        shutil.rmtree(mlx)
+    for kind in ("Q3_K", "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "TQ1_0"):
+        for more in ((), ("--arch", "qwen3moe", "--experts", "8", "--experts-used", "3")):
+            run("debug", "random-model", gguf, "--layers", "1", "--dim", "256", "--ff", "512", "--vocab", "320", "--type", kind,
+                *more)
+            near(gguf, logits(gguf, folder), folder, (kind, *more))
 
 
 def small_blocks():

@@ -127,7 +127,9 @@ static void check_twin(check *c) {
 static const tensor_type types[] = { TENSOR_F16,     TENSOR_BF16,    TENSOR_Q8_0,   TENSOR_Q4_0,  TENSOR_Q4_K,
                                      TENSOR_Q5_K,    TENSOR_Q2_K,    TENSOR_Q6_K,   TENSOR_MXFP4, TENSOR_TABLE32,
                                      TENSOR_TABLE16, TENSOR_PAIR4,   TENSOR_PAIR5,  TENSOR_PAIR8, TENSOR_E4M3_128,
-                                     TENSOR_E4M3_32, TENSOR_E5M2_32, TENSOR_NF4_64, TENSOR_Q3_K };
+                                     TENSOR_E4M3_32, TENSOR_E5M2_32, TENSOR_NF4_64, TENSOR_Q3_K,  TENSOR_PAIR2,
+                                     TENSOR_PAIR3,   TENSOR_IQ2_XXS, TENSOR_IQ2_XS, TENSOR_IQ2_S, TENSOR_IQ3_XXS,
+                                     TENSOR_IQ3_S,   TENSOR_IQ1_S,   TENSOR_IQ1_M };
 enum { N_TYPES = sizeof types / sizeof *types };
 
 static bool is_k(tensor_type type) { return type == TENSOR_Q2_K || type == TENSOR_Q4_K || type == TENSOR_Q5_K; }
@@ -148,7 +150,7 @@ static bool is_float8(tensor_type type) {
 static double size_of(tensor_type type, const uint8_t *row, int64_t col, const float *f) {
     double top = 0;
     for (int k = 0; k < 32; k++) top = fmax(top, fabs((double)f[k]));
-    if (type == TENSOR_PAIR4 || type == TENSOR_PAIR5 || type == TENSOR_PAIR8) {
+    if (type >= TENSOR_PAIR2 && type <= TENSOR_PAIR8) {
         const cuda_pair_block *b = (const cuda_pair_block *)(const void *)row + col / 32;
         for (int k = 0; k < 32; k++) top = fmax(top, fabs((double)b->scale * b->q[k]) + fabs((double)b->min));
     }
@@ -205,7 +207,7 @@ static double staged_at(tensor_type type, const uint8_t *row, int64_t col) {
         const int               i = (int)(col % 256);
         return (double)b->scale[i / 16] * (b->values[b->codes[i / 2] >> (i % 2 * 4) & 15] - 128);
     }
-    if (type == TENSOR_Q4_0 || type == TENSOR_MXFP4) {
+    if (type == TENSOR_MXFP4) {
         const size_t block = (size_t)cuda_block_bytes(type);
         float        f[32];
         (void)tensor_dequant_row(type, row + (size_t)(col / 32) * block, f, 32);
@@ -533,7 +535,8 @@ static void check_device(check *c, int number) {
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
             const int     block = tensor_type_get(types[t])   ? tensor_type_get(types[t])->block_elems
                                   : types[t] == TENSOR_NF4_64 ? 64
-                                                              : 32;
+                                  : types[t] == TENSOR_PAIR2 || types[t] == TENSOR_PAIR3 ? 128
+                                                                                         : 32;
             const int64_t cols = cuda_round_up(shapes[i][1], block);
             if (c->quick && shapes[i][0] * cols > 300000) continue;
             const bool any =

@@ -301,7 +301,9 @@ static void check_types(check *c) {
     static const int types[] = { TENSOR_Q4_K,   TENSOR_MXFP4, TENSOR_Q8_0,     TENSOR_Q4_0,    TENSOR_Q6_K,
                                  TENSOR_Q5_K,   TENSOR_Q2_K,  TENSOR_TABLE32,  TENSOR_TABLE16, TENSOR_PAIR4,
                                  TENSOR_PAIR5,  TENSOR_PAIR8, TENSOR_E4M3_128, TENSOR_E4M3_32, TENSOR_E5M2_32,
-                                 TENSOR_NF4_64, TENSOR_Q3_K };
+                                 TENSOR_NF4_64, TENSOR_Q3_K,  TENSOR_PAIR2,    TENSOR_PAIR3,   TENSOR_IQ2_XXS,
+                                 TENSOR_IQ2_XS, TENSOR_IQ2_S, TENSOR_IQ3_XXS,  TENSOR_IQ3_S,   TENSOR_IQ1_S,
+                                 TENSOR_IQ1_M };
     static const struct { int cols, ff; } shapes[] = { { 2048, 768 }, { 768, 256 }, { 2816, 512 }, { 1024, 1280 } };
     static const int counts[] = { 1, 2, 4, 5, 33, MOST };
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {

@@ -152,8 +152,8 @@ int drawn_source(check *c, tensor_type type) {
 }
 
 const char *drawn_name(tensor_type type) {
-    static const char *const names[] = { "TABLE32",  "TABLE16", "PAIR4",   "PAIR5", "PAIR8",
-                                         "E4M3_128", "E4M3_32", "E5M2_32", "NF4_64" };
+    static const char *const names[] = { "TABLE32", "TABLE16",  "PAIR2",   "PAIR3",   "PAIR4", "PAIR5",
+                                         "PAIR8",   "E4M3_128", "E4M3_32", "E5M2_32", "NF4_64" };
     return tensor_type_get((int)type) ? tensor_type_name((int)type) : names[type - TENSOR_TABLE32];
 }
 

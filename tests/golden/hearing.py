@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes tiny reference models that hear, and what transformers makes of short sounds.
 
-For every family: a config.json and preprocessor_config.json in the style of the published checkpoints, random weights
+Families that are kin to Whisper's are in hearing_kin.py. For every family: a config.json and preprocessor_config.json in the style of the published checkpoints, random weights
 saved as bf16 safetensors, loaded again as float32 and run on the CPU with eager attention. A piece of sound is 0.4 s long for
 Voxtral instead of 30 s.
 
@@ -37,6 +37,7 @@ import numpy as np
 import torch
 
 import generate
+from hearing_kin import KIN
 
 RATE = 16000
 VOCAB, AUDIO, BEGIN, END = 160, 150, 151, 152
@@ -86,6 +87,20 @@ FAMILIES = {
         "preemphasis_htk_flavor": True, "fft_overdrive": False, "dither": 0.0, "input_scale_factor": 1.0, "mel_floor": 0.001,
         "per_bin_mean": None, "per_bin_stddev": None, "padding_value": 0.0, "return_attention_mask": True}),
 }
+
+
+# The 12B, without an encoder: so many samples are a row.
+UNIFIED = json.loads(json.dumps(FAMILIES["gemma4"][0]))
+UNIFIED.update(architectures=["Gemma4UnifiedForConditionalGeneration"], model_type="gemma4_unified",
+               audio_config={"model_type": "gemma4_unified_audio", "audio_embed_dim": 320, "rms_norm_eps": 1e-6},
+               vision_config={"model_type": "gemma4_unified_vision", "patch_size": 4, "pooling_kernel_size": 1, "mm_embed_dim": 32,
+                              "mm_posemb_size": 8, "output_proj_dims": 32, "rms_norm_eps": 1e-6})
+UNIFIED["text_config"].update(model_type="gemma4_unified_text", num_kv_shared_layers=0, use_double_wide_mlp=False, num_hidden_layers=2,
+                              layer_types=["sliding_attention", "full_attention"])
+for _k in ("hidden_size_per_layer_input", "vocab_size_per_layer_input", "enable_moe_block"):
+    del UNIFIED["text_config"][_k]
+FAMILIES["gemma4_unified"] = (UNIFIED, {"feature_extractor_type": "Gemma4UnifiedAudioFeatureExtractor", "processor_class": "Gemma4UnifiedProcessor",
+                                        "feature_size": 320, "sampling_rate": RATE, "audio_samples_per_token": 320, "padding_value": 0.0})
 
 
 # --- sounds ----------------------------------------------------------------------------------------------------------
@@ -140,8 +155,17 @@ def features(name, model, args):
     return rows[got.attention_mask]
 
 
+def take(name, extractor, model, sounds):
+    """What the tower gets, the rows that come out, and how many of them each sound has."""
+    if name in KIN:
+        args, rows, counts = KIN[name].take(model, sounds)
+        return args, rows.float(), counts
+    args, one = spectra(name, extractor, sounds)
+    return args, features(name, model, args).float(), [count_rows(name, int(f.shape[0])) for f in one]
+
+
 def count_rows(name, frames):
-    return frames // 8 if name == "voxtral" else (frames + 3) // 4
+    return frames if name == "gemma4_unified" else frames // 8 if name == "voxtral" else (frames + 3) // 4
 
 
 # --- models ----------------------------------------------------------------------------------------------------------
@@ -175,20 +199,24 @@ def tokens_of(name, rng, counts):
     """Text, a sound, text, ... with the placeholders where the rows go."""
     ids = [2] + [rng.randrange(3, 148) for _ in range(3)]
     for n in counts:
-        ids += [BEGIN] + [AUDIO] * n + ([END] if name == "gemma4" else [])
+        ids += [BEGIN] + [AUDIO] * n + ([END] if name.startswith("gemma4") else [])
         ids += [rng.randrange(3, 148) for _ in range(4)]
     return ids + [rng.randrange(3, 148) for _ in range(6)]
 
 
 def run_case(name, model, extractor, names, folders, rng, files):
     sounds = [read_sound(folders, n) for n in names]
-    args, one = spectra(name, extractor, sounds)
     with torch.no_grad():
-        rows = features(name, model, args).float()
-    counts = [count_rows(name, int(f.shape[0])) for f in one]
+        args, rows, counts = take(name, extractor, model, sounds)
     assert sum(counts) == rows.shape[0], (counts, rows.shape)
     ids = tokens_of(name, rng, counts)
-    x = torch.tensor([ids])
+    if args is None:  # there is no language model
+        case = {"sounds": names, "counts": counts, "rows_at": len(files["rows.f32"]) // 4, "row_std": float(rows.std())}
+        files["rows.f32"] += rows.contiguous().numpy().astype("<f4").tobytes()
+        return case
+    texts = KIN[name].texts if name in KIN else VOCAB
+    x = torch.tensor([KIN[name].prompt(ids, counts) if name in KIN else ids])
+    ids = [AUDIO if a == AUDIO else b for a, b in zip(ids, x[0].tolist())]
     call = dict(args, input_ids=x, attention_mask=torch.ones_like(x), use_cache=False)
     if "mm_token_type_ids" in inspect.signature(type(model).forward).parameters:
         call["mm_token_type_ids"] = (x == AUDIO).long() * 3
@@ -196,9 +224,9 @@ def run_case(name, model, extractor, names, folders, rng, files):
         logits = model(**call).logits[0].float()
     assert torch.isfinite(logits).all() and torch.isfinite(rows).all()
     case = {"sounds": names, "counts": counts, "tokens": ids, "rows_at": len(files["rows.f32"]) // 4, "row_std": float(rows.std()),
-            "logits_at": len(files["logits.f32"]) // 4, "logit_std": float(logits.std())}
+            "logits_at": len(files["logits.f32"]) // 4, "logit_std": float(logits[:, :texts].std())}
     files["rows.f32"] += rows.contiguous().numpy().astype("<f4").tobytes()
-    files["logits.f32"] += logits[-LAST:].contiguous().numpy().astype("<f4").tobytes()
+    files["logits.f32"] += logits[-LAST:, :texts].contiguous().numpy().astype("<f4").tobytes()
     return case
 
 
@@ -229,46 +257,54 @@ def make(name, outdir, folders):
     import transformers
     from transformers import AutoConfig
 
-    config, pre = FAMILIES[name]
+    kin = KIN.get(name)
+    config, pre = (kin.config, kin.pre) if kin else FAMILIES[name]
     os.makedirs(outdir)
     generate.write_config(outdir, config)
     with open(os.path.join(outdir, "preprocessor_config.json"), "w") as f:
         json.dump(pre, f, indent=2)
         f.write("\n")
-    cls = getattr(transformers, config["architectures"][0])
     torch.manual_seed(1)
-    save(name, cls, AutoConfig.from_pretrained(outdir), outdir)
-    model, info = cls.from_pretrained(outdir, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
-    if info.get("missing_keys") or info.get("unexpected_keys"):
-        raise ValueError(f"loading again: {info}")
+    if kin:
+        kin.save(name, outdir, fill)
+        model = kin.load(outdir)
+    else:
+        cls = getattr(transformers, config["architectures"][0])
+        save(name, cls, AutoConfig.from_pretrained(outdir), outdir)
+        model, info = cls.from_pretrained(outdir, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+        if info.get("missing_keys") or info.get("unexpected_keys"):
+            raise ValueError(f"loading again: {info}")
     model.eval()
     if name == "gemma4":  # it reads the mask of eager attention (0 where a row sees) as if it were one of booleans
         model.model.audio_tower.config._attn_implementation = "sdpa"
     files = {k: bytearray() for k in ("mel.f32", "rows.f32", "logits.f32")}
     rng = random.Random(name)
-    doc = {"family": name, "vocab": VOCAB, "audio_token": AUDIO, "last": LAST, "versions": generate.versions(), "spectra": [], "cases": []}
-    for bins, names in ((BINS, "abcde"), (128, "ae")):
+    doc = {"family": name, "vocab": kin.texts if kin else VOCAB, "audio_token": AUDIO, "last": LAST, "versions": generate.versions(), "spectra": [], "cases": []}
+    for bins, names in () if name == "gemma4_unified" else ((BINS, "ae"),) if kin else ((BINS, "abcde"), (128, "ae")):
         for n in names:
-            (f,) = spectra(name, extractor_of(pre, bins), [read_sound(folders, n)])[1]
+            x = read_sound(folders, n)
+            f = kin.spectrum(x, bins) if kin else spectra(name, extractor_of(pre, bins), [x])[1][0]
             doc["spectra"].append({"sound": n, "bins": bins, "frames": int(f.shape[0]), "at": len(files["mel.f32"]) // 4, "std": float(f.std())})
             files["mel.f32"] += f.float().contiguous().numpy().astype("<f4").tobytes()
     for names in CASES:
         try:
-            doc["cases"].append(run_case(name, model, extractor_of(pre, BINS), names, folders, rng, files))
+            doc["cases"].append(run_case(name, model, None if kin else extractor_of(pre, pre["feature_size"]), names, folders, rng, files))
         except Exception:
             print("   case", names)
             traceback.print_exc()
     for k, v in files.items():
+        if not v:
+            continue
         with open(os.path.join(outdir, k), "wb") as f:
             f.write(v)
     with open(os.path.join(outdir, "golden.json"), "w") as f:
         json.dump(doc, f)
         f.write("\n")
-    print("  ", name, [(c["sounds"], c["counts"], c["row_std"], c["logit_std"]) for c in doc["cases"]], doc["spectra"])
+    print("  ", name, [(c["sounds"], c["counts"], c["row_std"], c.get("logit_std")) for c in doc["cases"]], doc["spectra"])
 
 
 def main():
-    given, out, wanted = sys.argv[1], sys.argv[2], sys.argv[3:] or list(FAMILIES)
+    given, out, wanted = sys.argv[1], sys.argv[2], sys.argv[3:] or list(FAMILIES) + list(KIN)
     root = tempfile.mkdtemp()
     write_sounds(os.path.join(root, "sounds"))
     for name in wanted:

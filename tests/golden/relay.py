@@ -218,7 +218,42 @@ def vision(model_type):
     return make
 
 
-FORMS = {"internlm2": ("llama", internlm2), "internlm3": ("llama", same("internlm3")), "internlm": ("llama", same("internlm")),
+def beside(model_type, text_type):
+    """A language model beside a tower."""
+
+    def make(c, w):
+        return ({"model_type": model_type, "tie_word_embeddings": c["tie_word_embeddings"],
+                 "text_config": {**c, "model_type": text_type}}, {"language_model." + k: t for k, t in w.items()})
+
+    return make
+
+
+def step_mlx(c, w):
+    """As MLX's tools write it: other names, and norms that have 1 added."""
+    table = [(r"\.moe\.(gate|up|down)_proj", r".mlp.switch_mlp.\1_proj"), (r"\.moe\.gate\.", ".mlp.gate.gate."),
+             (r"\.moe\.router_bias", ".mlp.gate.router_bias"), (r"\.share_expert\.", ".mlp.share_expert.")]
+    out = {}
+    for k, (kind, shape, data) in w.items():
+        if k.endswith("norm.weight"):
+            v = array.array("f", array.array("I", [x << 16 for x in array.array("H", data)]).tobytes())
+            kind, data = "F32", array.array("f", [x + 1 for x in v]).tobytes()
+        for old, new in table:
+            k = re.sub(old, new, k)
+        out[k] = (kind, shape, data)
+    return c, out
+
+
+def phi4mm(c, w):
+    """Every matrix of a layer lies under an adapter's base_layer; the adapters are for other inputs than text."""
+    return ({**c, "model_type": "phi4mm", "vision_lora": {"r": 256}, "speech_lora": {"r": 320}},
+            {re.sub(r"_proj\.weight$", "_proj.base_layer.weight", k): t for k, t in w.items()})
+
+
+FORMS = {"phi4mm": ("phi3_longrope_short", phi4mm), "step3p5_mlx": ("step3p5", step_mlx), "kimi_k25": ("deepseek_v3", beside("kimi_k25", "kimi_k2")),
+         "kimi_vl": ("deepseek_v3_noq", beside("kimi_vl", "deepseek_v3")),
+         "exaone4_5": ("exaone4", beside("exaone4_5", "exaone4_5_text")),
+         "granite4_vision": ("granite", beside("granite4_vision", "granite4_vision_text")),
+         "internlm2": ("llama", internlm2), "internlm3": ("llama", same("internlm3")), "internlm": ("llama", same("internlm")),
          "xverse": ("llama", same("xverse")), "exaone": ("llama", exaone), "baichuan": ("llama", baichuan),
          "minicpm": ("llama", minicpm), "qwen": ("qwen2", qwen), "chatglm": ("glm", chatglm),
          "openelm": ("qwen3", openelm), "PanguEmbedded": ("seed_oss", same("PanguEmbedded")), "qwen2_5_vl": ("qwen2", vision("qwen2_5_vl")),

@@ -14,7 +14,10 @@ import sys
 
 from to_gguf import BF16, F32, Gguf, T, read_safetensors
 
-NOT = {"bert_sqrt": "no pooling type for it", "bert_max": "no pooling type for it", "bert_prompt": "no prompts",
+NOT = {**{name: "no such architecture" for name in ("deberta_v1", "deberta_v1_nli", "deberta_v2", "deberta_v3", "deberta_rerank", "deberta_nli", "electra",
+                                                    "electra_rerank", "ernie", "albert", "albert_moods", "xlm_roberta_xl", "roberta_pre_nli")},
+       "bert_topics": "converters leave the pooler out", "qwen3_moods": "converters know no such head",
+       "bert_sqrt": "no pooling type for it", "bert_max": "no pooling type for it", "bert_prompt": "no prompts",
        "bert_cls": "the activation has no key", "mpnet": "no such architecture", "gte_new": "no such architecture",
        "bert_rerank": "converters leave the pooler out", "bert_rerank_raw": "converters leave the pooler out",
        "distilbert_rerank": "converters know no such head", "modernbert_rerank": "its pooling has no key",
@@ -124,6 +127,8 @@ def put_keys(g, c, arch, pooling):
     if arch == "t5encoder":
         g.key("attention.relative_buckets_count", c["relative_attention_num_buckets"])
     g.key("pooling_type", pooling)
+    if pooling == 4 and len(c.get("id2label") or {}) > 1:
+        g.key("classifier.output_labels", [c["id2label"][str(i)] for i in range(len(c["id2label"]))])
     return heads, offset
 
 

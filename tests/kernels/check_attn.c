@@ -13,11 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { APART_REACH = 70 };
+
 typedef struct scene {
     kv_layout layout;
     int       n, n_head, window, end_step; /* end_step: rows see up to the next multiple of it (0: causal) */
     bool      causal, sinks, alibi;
     int       after, bias_reach; /* after: not causal; bias_reach -1: no biases */
+    int       apart;             /* terms by distance for each head; 0: none */
     float     softcap, q_scale, k_scale;
 } scene;
 
@@ -25,6 +28,8 @@ typedef struct data {
     float       *q, *k, *v; /* as given */
     float       *kl, *vl;   /* as stored */
     float       *out, *out2, *sinks, *bias, *alibi;
+    float       *apart_q, *apart_k;
+    float        apart_which[2 * APART_REACH + 1];
     int32_t     *pos, *row_end;
     check_guard *pages;
     const void **table;
@@ -205,6 +210,11 @@ static double reference(const check *c, const scene *s, const data *d, int row, 
             const int64_t r = s->bias_reach, p = d->pos[row], at = j - p < -r ? -r : j - p > r ? r : j - p;
             x[j] += (double)d->bias[head * (2 * r + 1) + r + at];
         }
+        if (s->apart) {
+            const int64_t p = d->pos[row], r = APART_REACH, at = j - p < -r ? -r : j - p > r ? r : j - p;
+            const int64_t n = s->apart, wide = n * s->n_head, of = head * n + (int64_t)d->apart_which[r + at];
+            x[j] += (double)(float)scale * ((double)d->apart_q[row * wide + of] + (double)d->apart_k[j * wide + of]);
+        }
         if (s->alibi) {
             const double lean = (double)d->alibi[head] * fabs((double)(d->pos[row] - j));
             x[j] -= lean;
@@ -254,6 +264,12 @@ static attn_args args_of(const scene *s, const data *d, float *out) {
         .bias = s->bias_reach >= 0 ? d->bias : NULL,
         .bias_reach = s->bias_reach,
         .alibi = s->alibi ? d->alibi : NULL,
+        .apart_q = s->apart ? d->apart_q : NULL,
+        .apart_k = s->apart ? d->apart_k : NULL,
+        .apart_which = s->apart ? d->apart_which : NULL,
+        .apart_reach = APART_REACH,
+        .apart_n = s->apart,
+        .apart_stride = (size_t)s->n_head * (size_t)s->apart,
     };
 }
 
@@ -286,6 +302,7 @@ static void check_pieces(check *c, const kernels *k, const scene *s, data *d, in
         a.q += (size_t)t * a.q_stride;
         a.out += (size_t)t * a.out_stride;
         a.pos += t;
+        if (s->apart) a.apart_q += (size_t)t * a.apart_stride;
         a.n_rows = end - t;
         const void **seen = alloc((size_t)e.n_pages * sizeof *seen);
         for (int i = 0; i < e.n_pages; i++) {
@@ -377,6 +394,9 @@ static void data_open(check *c, const scene *s, data *d) {
     const size_t n_bias = heads * (size_t)(2 * (s->bias_reach < 0 ? 0 : s->bias_reach) + 1);
     d->bias = alloc(n_bias * 4);
     d->alibi = alloc(heads * 4);
+    const size_t n_apart = n * heads * (size_t)s->apart;
+    d->apart_q = alloc(n_apart * 4);
+    d->apart_k = alloc(n_apart * 4);
     d->pos = alloc(n * 4);
     d->row_end = alloc(n * 4);
     check_fill_normal(c, d->q, n * heads * kd, s->q_scale);
@@ -384,6 +404,9 @@ static void data_open(check *c, const scene *s, data *d) {
     check_fill_normal(c, d->v, n * kv * vd, 1.0f);
     check_fill_normal(c, d->sinks, heads, 2.0f * s->q_scale);
     check_fill_normal(c, d->bias, n_bias, 2.0f);
+    check_fill_normal(c, d->apart_q, n_apart, 2.0f);
+    check_fill_normal(c, d->apart_k, n_apart, 2.0f);
+    for (int i = 0; i <= 2 * APART_REACH && s->apart; i++) d->apart_which[i] = (float)check_int(c, 0, s->apart - 1);
     for (int i = 0; i < s->n_head; i++) d->alibi[i] = exp2f(-8.0f * (float)(i + 1) / (float)s->n_head);
     for (int i = 0; i < s->n; i++) {
         d->pos[i] = i;
@@ -395,6 +418,7 @@ static void data_open(check *c, const scene *s, data *d) {
 static void data_close(check *c, data *d) {
     CHECK(c, check_guard_free(&d->scratch), "canary of the scratch");
     free(d->q), free(d->k), free(d->v), free(d->kl), free(d->vl);
+    free(d->apart_q), free(d->apart_k);
     free(d->out), free(d->out2), free(d->sinks), free(d->bias), free(d->alibi), free(d->pos), free(d->row_end);
 }
 
@@ -603,6 +627,7 @@ static scene random_scene(check *c) {
     s.bias_reach = check_int(c, 0, 2) ? -1 : check_int(c, 0, 140);
     s.sinks = check_int(c, 0, 2) == 0;
     s.alibi = check_int(c, 0, 2) == 0;
+    if (check_int(c, 0, 2) == 0) s.apart = check_int(c, 1, 20);
     if (check_int(c, 0, 2) == 0) s.softcap = check_int(c, 0, 1) ? 50.0f : 3.0f;
     if (check_int(c, 0, 4) == 0) s.q_scale = check_int(c, 0, 1) ? 100.0f : 1e-4f;
     if (check_int(c, 0, 9) == 0) s.k_scale = 3e4f; /* some keys leave the range of f16 */

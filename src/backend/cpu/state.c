@@ -88,6 +88,8 @@ static attn_args attn_of(cpu_exec *x, const nn_op *op, int s) {
     bool                step = x->base.x.model->state[op->layer].kind == NN_STATE_STEP;
     bool                spans = step && spec->spans && b->row_begin;
     bool                ends = b->row_end && !spec->strict && (!step || spans);
+    const nn_apart     *apart = &spec->apart;
+    size_t              as = (size_t)spec->n_head * (size_t)apart->n;
     return (attn_args){ .q = (latent ? x->packed : local_buf(&x->base, op->in[0])) + (size_t)t0 * qs,
                         .out = local_buf(&x->base, op->out) + (size_t)t0 * os,
                         .q_stride = qs,
@@ -110,7 +112,13 @@ static attn_args attn_of(cpu_exec *x, const nn_op *op, int s) {
                         .sinks = spec->sinks ? spec->sinks->data : NULL,
                         .bias = spec->bias ? spec->bias->data : NULL,
                         .bias_reach = spec->bias ? (int32_t)(spec->bias->n / spec->n_head / 2) : 0,
-                        .alibi = spec->alibi };
+                        .alibi = spec->alibi,
+                        .apart_q = apart->which ? local_buf(&x->base, apart->q) + (size_t)t0 * as : NULL,
+                        .apart_k = apart->which ? local_buf(&x->base, apart->k) + (size_t)t0 * as : NULL,
+                        .apart_which = apart->which ? apart->which->data : NULL,
+                        .apart_reach = apart->which ? (int32_t)(apart->which->n / 2) : 0,
+                        .apart_n = apart->n,
+                        .apart_stride = as };
 }
 
 /* The chunks of positions that a sequence's only row sees: n from *first on. */

@@ -80,6 +80,7 @@ static int lower_attn(cuda_exec *x, int i, const nn_op *op, err *e) {
     most(&x->most_kv, latent ? 1 : (size_t)a->n_kv);
     int rc = need_vec(x, a->sinks, e);
     if (rc == 0) rc = need_vec(x, a->bias, e);
+    if (rc == 0) rc = need_vec(x, a->apart.which, e);
     if (rc == 0 && a->alibi) rc = cuda_weights_add_vec(x, a->alibi, a->n_head, e);
     return rc;
 }
@@ -188,7 +189,8 @@ static bool can_be_halves(const cuda_exec *x, int layer, const nn_state *s) {
     bool           can = cuda_attn_step_can(s->dim_k, s->dim_v);
     for (int i = 0; i < t->n_ops && can; i++) {
         const nn_op *op = &t->ops[i];
-        if (op->kind == NN_OP_ATTN && op->layer == layer) can = !op->u.attn.bias && !op->u.attn.alibi;
+        if (op->kind == NN_OP_ATTN && op->layer == layer)
+            can = !op->u.attn.bias && !op->u.attn.alibi && !op->u.attn.apart.which;
     }
     return can;
 }

@@ -380,6 +380,11 @@ static int run_attn(cuda_exec *x, const nn_op *op, const nn_op *turn, const nn_o
                               .bias = cuda_vector(x, s->bias),
                               .bias_wide = s->bias ? (int)(s->bias->n / s->n_head) : 0,
                               .alibi = cuda_vec_of(x, s->alibi),
+                              .apart_q = s->apart.which ? cuda_buf(x, s->apart.q) : NULL,
+                              .apart_k = s->apart.which ? cuda_buf(x, s->apart.k) : NULL,
+                              .apart_which = cuda_vector(x, s->apart.which),
+                              .apart_n = s->apart.n,
+                              .apart_wide = s->apart.which ? (int)s->apart.which->n : 0,
                               .parts = (float *)(void *)(x->heap + x->areas.parts) };
     int64_t             blocks = (int64_t)x->batch.n_tok * a.pages.n_kv;
     bool                single = x->batch.n_tok == x->batch.n_seq && cuda_attn_single(&a);

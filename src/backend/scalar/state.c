@@ -45,6 +45,18 @@ static double bias_of(const nn_attn_spec *a, int head, int64_t distance) {
     return a->bias->data[head * wide + reach + d];
 }
 
+/* What the query of row t and the key at position j say about their distance. */
+static double apart_of(const scalar_exec *x, const nn_attn_spec *a, int t, int head, int64_t j) {
+    const nn_apart *p = &a->apart;
+    const nn_batch *b = &x->base.batch;
+    if (!p->which) return 0;
+    int64_t      d = j - b->pos[t], n = p->n, wide = n * a->n_head, reach = p->which->n / 2;
+    int64_t      which = (int64_t)p->which->data[reach + (d < -reach ? -reach : d > reach ? reach : d)];
+    const float *q = local_buf(&x->base, p->q) + t * wide;
+    const float *k = local_buf(&x->base, p->k) + (b->q_start[b->seq_of[t]] + j) * wide;
+    return (double)q[head * n + which] + (double)k[head * n + which];
+}
+
 /* The first position that row t sees, and the one behind its last. */
 static int64_t sees_from(const nn_batch *b, int t, const nn_attn_spec *a) {
     int64_t from = (int64_t)b->pos[t] + 1 - a->window;
@@ -82,7 +94,7 @@ void scalar_attention(scalar_exec *x, const nn_op *op) {
                     y->k + slot_of(x, op->layer, b->seq_of[t], j) * (size_t)y->k_width + (size_t)g * (size_t)a->dim_k;
                 double sum = 0;
                 for (int i = 0; i < a->dim_k; i++) sum += (double)qh[i] * (double)k[i];
-                sum *= a->scale;
+                sum = (sum + apart_of(x, a, t, h, j)) * a->scale;
                 x->score[j] = a->softcap != 0 ? a->softcap * tanh(sum / a->softcap) : sum;
                 x->score[j] += bias_of(a, h, j - b->pos[t]);
                 if (a->alibi) x->score[j] -= (double)a->alibi[h] * fabs((double)(b->pos[t] - j));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hearth embed: texts to vectors, or pairs of texts to scores.
+ * hearth embed: texts to vectors, or pairs of texts to scores; with --labels what the texts or pairs are.
  *
  * Every line of the files (or of standard input) is a text; with --whole every file is one; with --jsonl a line is a JSON
  * string, or an array of a query and a document, which gets a score. Out come JSON lines in the order of the texts, or
@@ -24,6 +24,7 @@ typedef struct item {
     struct work *work;
     view         text, document; /* document.data NULL: a text */
     float       *vector;
+    char        *labels; /* of a classifier: a JSON array */
     int          n;
 } item;
 
@@ -41,13 +42,13 @@ static void on_event(void *ctx, const runtime_event *ev) {
     item *x = ctx;
     work *w = x->work;
     pthread_mutex_lock(&w->lock);
-    if (ev->kind == RUNTIME_EMBEDDING || ev->kind == RUNTIME_SCORE) {
+    if (ev->kind == RUNTIME_EMBEDDING || ev->kind == RUNTIME_SCORE || ev->kind == RUNTIME_CLASSES) {
         x->n = ev->kind == RUNTIME_SCORE ? 1 : ev->n_vector;
         x->vector = malloc((size_t)x->n * sizeof *x->vector);
         if (x->vector)
             memcpy(x->vector, ev->kind == RUNTIME_SCORE ? &ev->score : ev->vector, (size_t)x->n * sizeof *x->vector);
-        else
-            err_set_nomem(&w->why);
+        if (ev->kind == RUNTIME_CLASSES) x->labels = strndup(ev->text.data, ev->text.len);
+        if (!x->vector || (ev->kind == RUNTIME_CLASSES && !x->labels)) err_set_nomem(&w->why);
     }
     if (ev->kind == RUNTIME_ERROR && !w->why.code)
         err_set(&w->why, ev->error->code, "text %zu: %s", (size_t)(x - w->items) + 1, ev->error->msg);
@@ -64,15 +65,16 @@ static void wait_for(work *w, int most) {
     pthread_mutex_unlock(&w->lock);
 }
 
-static int run_all(work *w, runtime *r, const runtime_request *form, err *e) {
+static int run_all(work *w, runtime *r, const runtime_request *form, bool labels, err *e) {
     int rc = 0;
     for (size_t i = 0; i < w->n && rc == 0 && !w->why.code; i++) {
         runtime_request q = *form;
         uint64_t        id;
         wait_for(w, IN_FLIGHT - 1);
         q.text = w->items[i].text;
-        q.task = w->items[i].document.data ? RUNTIME_RERANK : RUNTIME_EMBED;
-        if (w->items[i].document.data) q.suffix = w->items[i].document;
+        q.task = labels ? RUNTIME_CLASSIFY : w->items[i].document.data ? RUNTIME_RERANK : RUNTIME_EMBED;
+        q.pair = w->items[i].document.data != NULL;
+        if (q.pair) q.suffix = w->items[i].document;
         q.on_event = on_event;
         q.ctx = &w->items[i];
         pthread_mutex_lock(&w->lock);
@@ -141,9 +143,38 @@ static int read_input(work *w, const cli_args *a, err *e) {
 
 /* --- out --- */
 
-static void print_lines(const work *w) {
+/* {"index": 0, "label": "joy", "probs": {"joy": 0.9, ...}} */
+static void print_classes(work *w, size_t i) {
+    const item       *x = &w->items[i];
+    const json_value *labels = NULL;
+    int               best = 0;
+    str               line;
+    (void)json_parse(&labels, x->labels, strlen(x->labels), &w->mem, NULL);
+    for (int k = 1; k < x->n; k++) {
+        if (x->vector[k] > x->vector[best]) best = k;
+    }
+    str_init(&line);
+    for (int k = -1; k < x->n; k++) {
+        const json_value *v = json_at(labels, (size_t)(k < 0 ? best : k));
+        view              name = json_is(v, JSON_K_STRING) ? v->u.string : (view){ "", 0 };
+        if (k < 0) str_printf(&line, "{\"index\": %zu, \"label\": ", i);
+        str_put_json(&line, name.data, name.len);
+        if (k < 0)
+            str_puts(&line, ", \"probs\": {");
+        else
+            str_printf(&line, ": %.9g%s", (double)x->vector[k], k + 1 < x->n ? ", " : "}}");
+    }
+    puts(str_cstr(&line));
+    str_deinit(&line);
+}
+
+static void print_lines(work *w) {
     for (size_t i = 0; i < w->n; i++) {
         const item *x = &w->items[i];
+        if (x->labels) {
+            print_classes(w, i);
+            continue;
+        }
         if (x->document.data) {
             printf("{\"index\": %zu, \"score\": %.9g}\n", i, (double)x->vector[0]);
             continue;
@@ -201,11 +232,14 @@ static int run(const cli_args *a) {
     if (rc == 0) rc = read_input(&w, a, &e);
     runtime_options o = { .path = model.path, .engine = { .n_threads = (int)threads } };
     if (rc == 0) rc = runtime_open(&r, &o, &e);
-    if (rc == 0) rc = run_all(&w, r, &q, &e);
+    if (rc == 0) rc = run_all(&w, r, &q, cli_flag(a, "labels"), &e);
     if (rc == 0 && out) rc = write_npy(&w, out, &e);
     if (rc == 0 && !out) print_lines(&w);
     runtime_free(r);
-    for (size_t i = 0; i < w.n; i++) free(w.items[i].vector);
+    for (size_t i = 0; i < w.n; i++) {
+        free(w.items[i].vector);
+        free(w.items[i].labels);
+    }
     free(w.items);
     arena_deinit(&w.mem);
     cli_model_deinit(&model);
@@ -219,6 +253,7 @@ static const cli_option options[] = {
     { "dimensions", CLI_INT, "N", "cut vectors to N numbers and scale them to length 1", 0 },
     { "whole", CLI_FLAG, NULL, "treat every file, not every line, as a text", 0 },
     { "jsonl", CLI_FLAG, NULL, "read JSON lines: a text, or [query, document]", 0 },
+    { "labels", CLI_FLAG, NULL, "say what each text or pair is, with a classifier", 0 },
     { "no-truncate", CLI_FLAG, NULL, "refuse texts that are too long; do not cut them off", 0 },
     CLI_THREADS_OPTION,
     CLI_MODEL_OPTIONS,
@@ -226,6 +261,5 @@ static const cli_option options[] = {
 };
 
 const cli_command cli_cmd_embed = {
-    "embed", "MODEL [FILE...] [--out FILE]", "Turn texts into vectors, or pairs of texts into scores.", options, 1, -1,
-    run
+    "embed", "MODEL [FILE...] [--out FILE]", "Turn texts into vectors, scores or labels.", options, 1, -1, run
 };

@@ -411,9 +411,10 @@ static int run(const cli_args *args) {
     }
     serve_library_close(&s.library); /* its last lines, and ... */
     host_free(s.host);               /* ... the host's last events still reach the server */
-    signal(SIGTERM, SIG_DFL);
+    /* It has ended as it was asked to: who asks once more must not make another end of it. Ctrl-C still does. */
+    signal(SIGTERM, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
     signal(SIGINT, SIG_DFL);
-    signal(SIGHUP, SIG_DFL);
     server_free(s.server);
     chats_close(s.chats);
     str_deinit(&s.socket_path);

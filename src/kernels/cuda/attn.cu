@@ -52,8 +52,9 @@ struct attn_room {
 
 /* The chunk from position c0 on for n heads from `head` on: p, part and o (this thread's columns). */
 template <bool F16>
-__device__ static inline void attn_chunk(const cuda_attn &a, attn_room &m, const float *q, int dim, int s, int kv,
-                                         int head, int pos, int n, int lo, int hi, float o[HEADS][COLUMNS]) {
+__device__ static inline void attn_chunk(const cuda_attn &a, attn_room &m, const float *q, int dim, int t, int kv,
+                                         int head, int n, int lo, int hi, float o[HEADS][COLUMNS]) {
+    const int s = a.batch.seq_of[t], pos = a.batch.pos[t];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     __syncthreads();
     for (int j = lo + (int)threadIdx.x; j < hi; j += THREADS) {
@@ -65,7 +66,8 @@ __device__ static inline void attn_chunk(const cuda_attn &a, attn_room &m, const
     __syncthreads();
     for (int j = warp; j < hi - lo; j += WARPS) {
         for (int h = 0; h < n; h++) {
-            float v = attn_row<F16>::dot(q + h * dim, m.k[j], a.pages.k_type, dim, lane) * a.scale;
+            float v = attn_row<F16>::dot(q + h * dim, m.k[j], a.pages.k_type, dim, lane);
+            v = (v + attn_apart(a, t, head + h, lo + j)) * a.scale;
             if (a.softcap != 0) v = a.softcap * tanhf(v / a.softcap);
             v = attn_more(a, v, head + h, lo + j - pos);
             if (lane == 0) m.p[h][j] = v;
@@ -108,7 +110,7 @@ template <bool F16> static __global__ __launch_bounds__(THREADS) void attn_kerne
     const int chunk = a.chunks ? (int)blockIdx.x % a.chunks : -1,
               at = a.chunks ? (int)blockIdx.x / a.chunks : (int)blockIdx.x;
     const int team = at % teams, kv = at / teams % a.pages.n_kv, t = at / teams / a.pages.n_kv;
-    const int head = kv * rep + team * HEADS, n = min(HEADS, rep - team * HEADS), s = a.batch.seq_of[t];
+    const int head = kv * rep + team * HEADS, n = min(HEADS, rep - team * HEADS);
     int       lo, hi;
     attn_range(a, t, &lo, &hi);
     const int first = chunk >= 0 ? chunk : lo / CHUNK, end = chunk >= 0 ? chunk + 1 : (hi + CHUNK - 1) / CHUNK;
@@ -127,7 +129,7 @@ template <bool F16> static __global__ __launch_bounds__(THREADS) void attn_kerne
         for (int c = 0; c < COLUMNS; c++) all[h][c] = 0;
     }
     for (int c = first; c < end; c++) {
-        attn_chunk<F16>(a, m, q, dim, s, kv, head, a.batch.pos[t], n, max(lo, c * CHUNK), min(hi, (c + 1) * CHUNK), o);
+        attn_chunk<F16>(a, m, q, dim, t, kv, head, n, max(lo, c * CHUNK), min(hi, (c + 1) * CHUNK), o);
         if (chunk >= 0) break;
 #pragma unroll
         for (int h = 0; h < HEADS; h++) {

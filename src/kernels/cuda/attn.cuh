@@ -47,6 +47,15 @@ __device__ static inline float attn_more(const cuda_attn &a, float score, int he
     return a.alibi ? score - a.alibi[head] * fabsf((float)distance) : score;
 }
 
+/* What the query of row t and the key at position j of its input say about their distance, before the scale. */
+__device__ static inline float attn_apart(const cuda_attn &a, int t, int head, int j) {
+    if (!a.apart_which) return 0;
+    const int     reach = a.apart_wide / 2, distance = j - a.batch.pos[t];
+    const int     which = (int)a.apart_which[reach + min(reach, max(-reach, distance))];
+    const int64_t of = (int64_t)head * a.apart_n + which, wide = (int64_t)a.n_head * a.apart_n;
+    return a.apart_q[t * wide + of] + a.apart_k[(a.batch.q_start[a.batch.seq_of[t]] + j) * wide + of];
+}
+
 /* Tensor-core attention (attn_mma.cu): f16 pages and heads of 64, 96 or 128. */
 bool attn_mma_can(const cuda_attn *a);
 int  attn_mma(const cuda_attn *a, cuda_stream s, err *e);

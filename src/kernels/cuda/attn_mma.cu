@@ -143,7 +143,7 @@ template <int D> static __global__ __launch_bounds__(HEADS * 32) void attn_mma_k
 
 bool attn_mma_can(const cuda_attn *a) {
     return a->pages.k_type == CUDA_PAGE_F16 && a->pages.v_type == CUDA_PAGE_F16 && !a->q_turned && !a->bias &&
-           !a->alibi && a->dim_q == a->dim_out && (a->dim_q == 64 || a->dim_q == 96 || a->dim_q == 128);
+           !a->alibi && !a->apart_which && a->dim_q == a->dim_out && (a->dim_q == 64 || a->dim_q == 96 || a->dim_q == 128);
 }
 
 template <int D> static int start(const cuda_attn *a, cuda_stream s, err *e) {

@@ -65,6 +65,7 @@ template <class T> static __global__ __launch_bounds__(768, 1) void experts_up_k
     uint8_t     *x16 = smem + UP_WARPS * g.stages * T::BYTES;
     tile_ring<T> ring;
     ring.init(smem + warp * g.stages * T::BYTES, bars[warp], g.stages, lane);
+    T::begin();
     launch_wait();
     launch_next(); /* now, so that whoever begins finds the choice made */
     const int mats = chosen_at(a.chosen, min(lane, rows - 1)), mats2 = chosen_at(a.chosen, min(lane + 32, rows - 1));
@@ -206,6 +207,7 @@ template <class T> static __global__ __launch_bounds__(640, 1) void experts_down
     uint8_t      *x16 = smem + WARPS * g.stages * T::BYTES;
     tile_ring<T>  ring;
     ring.init(smem + warp * g.stages * T::BYTES, bars[warp], g.stages, lane);
+    T::begin();
     if (!a.known) launch_wait();
     launch_next();
     const float   *chosen = a.chosen + t * a.n_used * 2;
@@ -265,12 +267,12 @@ template <class T> static __global__ __launch_bounds__(640, 1) void experts_down
     *out = a.add ? old + all : all;
 }
 
-/* What kernels have of their own, at most. */
-#define STATIC_BYTES (18 * 1024)
+/* What a kernel has of its own, at most: sums and barriers, and what unpacking needs. */
+static int64_t own_bytes(int64_t scratch, int64_t shared) { return 11 * 1024 + UP_WARPS * scratch + shared; }
 
-/* Places of a ring for `warps`, in most_bytes at most and beside `rows` bytes in the shared memory of a block. */
-static int ring_places(int warps, int tile_bytes, int most_bytes, int64_t rows) {
-    const int64_t left = cuda_block_smem() - STATIC_BYTES - rows;
+/* Places of a ring for `warps`, in most_bytes at most and beside `others` bytes in the shared memory of a block. */
+static int ring_places(int warps, int64_t tile_bytes, int most_bytes, int64_t others) {
+    const int64_t left = cuda_block_smem() - others;
     const int64_t n = (left < most_bytes ? left : most_bytes) / (warps * tile_bytes);
     return n > RING_STAGES ? RING_STAGES : n < 0 ? 0 : (int)n;
 }
@@ -278,24 +280,24 @@ static int ring_places(int warps, int tile_bytes, int most_bytes, int64_t rows) 
 bool cuda_can_experts(tensor_type type, int64_t cols, int n_tok, int n_used) {
     const int64_t     rows = (n_used > n_tok ? n_used : n_tok) * cuda_round_up(cols, CUDA_SLICE_UNIT) * 2;
     const cuda_weight w = { type, CUDA_TILE_ROWS, cols, NULL, 0 };
+    const product_shape p = product_shape_of(&w);
     return product_is_tiled(type) && n_used <= CUDA_EXPERTS_FEW && n_tok <= CUDA_EXPERTS_TOKENS && rows <= 64 * 1024 &&
-           ring_places(UP_WARPS, (int)product_shape_of(&w).tile_bytes, UP_RING_BYTES, rows) >= 2;
+           ring_places(UP_WARPS, p.tile_bytes, UP_RING_BYTES, rows + own_bytes(p.scratch_bytes, p.shared_bytes)) >= 2;
 }
 
 template <class T> static int start_up(experts_args &g, cuda_stream s, err *e) {
     const int64_t units = (int64_t)g.a.n_tok * g.a.n_used * g.tiles, most = cuda_attribute(cudaDevAttrMultiProcessorCount),
                   rows = (int64_t)g.cols_pad * 2 * g.a.n_tok;
-    g.stages = ring_places(UP_WARPS, T::BYTES, UP_RING_BYTES, rows);
+    g.stages = ring_places(UP_WARPS, T::BYTES, UP_RING_BYTES, rows + own_bytes(T::SCRATCH, T::SHARED));
     const cuda_shape shape = { (unsigned)(units < most ? units : most), UP_WARPS * 32, 1,
                                (size_t)UP_WARPS * g.stages * T::BYTES + (size_t)rows, true };
-    static_assert(sizeof(uint64_t) * UP_WARPS * RING_STAGES + UP_WARPS * T::SCRATCH < STATIC_BYTES, "");
     return cuda_launch(experts_up_kernel<T>, shape, s, e, g);
 }
 
 template <class T> static int start(experts_args &g, cuda_stream s, err *e) {
     if (g.a.up) return start_up<T>(g, s, e);
     const int64_t rows = (int64_t)g.cols_pad * 2 * g.a.n_used;
-    g.stages = ring_places(WARPS, T::BYTES, RING_BYTES, rows);
+    g.stages = ring_places(WARPS, T::BYTES, RING_BYTES, rows + own_bytes(T::SCRATCH, T::SHARED));
     g.stages = g.stages > g.per * g.slice_kt ? g.per * g.slice_kt : g.stages;
     const cuda_shape shape = { (unsigned)(g.a.n_tok * g.tiles), WARPS * 32, 1,
                                (size_t)WARPS * g.stages * T::BYTES + (size_t)rows, true };

@@ -13,7 +13,7 @@
 
 #define MOST_ROWS 32
 #define ROOM (200 * 1024)
-#define STATIC_BYTES (2 * 1024) /* what the kernel has of its own, at most */
+#define STATIC_BYTES (2 * 1024) /* what the kernel has of its own, at most, but for what unpacking shares */
 
 struct many_args {
     cuda_many_experts a;
@@ -81,6 +81,7 @@ static __global__ __launch_bounds__(WARPS * 32, 16 / WARPS) void many_kernel(con
               end = min(first + g.per, g.tiles);
     tile_ring<T> ring;
     ring.init(smem + warp * g.stages * T::BYTES, bars[warp], g.stages, lane);
+    T::begin();
     launch_begin();
     if (item >= a.items[0]) return;
     const int mat = a.items[1 + item * 3], at = a.items[2 + item * 3], n = a.items[3 + item * 3];
@@ -131,35 +132,42 @@ static size_t rows_bytes(int64_t cols, int rows) {
 }
 
 /* What a block can ask for, and `most` at most. */
-static size_t block_bytes(int most) {
-    const int there = cuda_block_smem() - STATIC_BYTES;
+static size_t block_bytes(int most, int64_t shared) {
+    const int64_t there = cuda_block_smem() - STATIC_BYTES - shared;
     return there < 0 ? 0 : (size_t)(there < most ? there : most);
 }
 
+static product_shape shape_of(tensor_type type, int64_t cols) {
+    const cuda_weight w = { type, CUDA_TILE_ROWS, cols, NULL, 0 };
+    return product_shape_of(&w);
+}
+
 /* Of `warps` with two places each, the least that they work with. */
-static size_t least_rings(tensor_type type, int64_t cols, int warps) {
-    const cuda_weight   w = { type, CUDA_TILE_ROWS, cols, NULL, 0 };
-    const product_shape p = product_shape_of(&w);
+static size_t least_rings(const product_shape &p, int warps) {
     return (size_t)warps * (size_t)(2 * p.tile_bytes + p.scratch_bytes);
 }
 
 bool cuda_can_many_experts(tensor_type type, int64_t cols) {
-    const size_t rows = rows_bytes(cols, CUDA_ITEM_ROWS);
-    return product_is_tiled(type) && rows <= 100 * 1024 && rows + least_rings(type, cols, 8) <= block_bytes(ROOM);
+    const size_t        rows = rows_bytes(cols, CUDA_ITEM_ROWS);
+    const product_shape p = shape_of(type, cols);
+    return product_is_tiled(type) && rows <= 100 * 1024 && rows + least_rings(p, 8) <= block_bytes(ROOM, p.shared_bytes);
 }
 
 int cuda_item_rows(tensor_type type, int64_t rows, int n_expert, int64_t cols) {
-    const size_t  rings = least_rings(type, cols, 16);
-    const int64_t each = rows / n_expert; /* of an expert, on average */
-    int           n = each > 16 ? 32 : each > 4 ? 16 : CUDA_ITEM_ROWS;
-    while (n > CUDA_ITEM_ROWS && rows_bytes(cols, n) + rings > block_bytes(220 * 1024)) n /= 2;
+    const product_shape p = shape_of(type, cols);
+    const size_t        rings = least_rings(p, 16);
+    const int64_t       each = rows / n_expert; /* of an expert, on average */
+    int                 n = each > 16 ? 32 : each > 4 ? 16 : CUDA_ITEM_ROWS;
+    if (p.lean && n == 16) n = 32;
+    while (n > CUDA_ITEM_ROWS && rows_bytes(cols, n) + rings > block_bytes(220 * 1024, p.shared_bytes))
+        n = p.lean ? CUDA_ITEM_ROWS : n / 2;
     return n;
 }
 
 template <class T, int NT, int MATS, int WARPS> static int start(many_args &g, cuda_stream s, err *e) {
     const cuda_many_experts &a = g.a;
     const size_t             fixed = rows_bytes(a.cols, NT * 8) + WARPS * T::SCRATCH;
-    const size_t             room = block_bytes(ROOM) * WARPS / 16; /* one block of 16 warps on a multiprocessor, or two of 8 */
+    const size_t             room = block_bytes(ROOM, T::SHARED) * WARPS / 16; /* one block of 16 warps on a multiprocessor, or two of 8 */
     g.stages = fixed < room ? (int)((room - fixed) / (WARPS * T::BYTES)) : 0;
     g.stages = g.stages > RING_STAGES ? RING_STAGES : g.stages < 2 ? 2 : g.stages;
     /* A few tiles of a warp at least, so that the rows are not brought for one. */
@@ -174,11 +182,11 @@ template <class T, int NT, int MATS, int WARPS> static int start(many_args &g, c
 
 template <class T> static int start_type(many_args &g, cuda_stream s, err *e) {
     const bool both = g.a.up != NULL;
-    switch (g.a.item_rows) {
-    case 8: return both ? start<T, 1, 2, 8>(g, s, e) : start<T, 1, 1, 8>(g, s, e);
-    case 16: return both ? start<T, 2, 2, 16>(g, s, e) : start<T, 2, 1, 16>(g, s, e);
-    default: return both ? start<T, 4, 2, 16>(g, s, e) : start<T, 4, 1, 16>(g, s, e);
+    if (g.a.item_rows == 8) return both ? start<T, 1, 2, 8>(g, s, e) : start<T, 1, 1, 8>(g, s, e);
+    if constexpr (!T::LEAN) {
+        if (g.a.item_rows == 16) return both ? start<T, 2, 2, 16>(g, s, e) : start<T, 2, 1, 16>(g, s, e);
     }
+    return both ? start<T, 4, 2, 16>(g, s, e) : start<T, 4, 1, 16>(g, s, e);
 }
 
 int cuda_op_many_experts(const cuda_many_experts *a, cuda_stream s, err *e) {

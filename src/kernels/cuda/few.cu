@@ -397,6 +397,7 @@ static __global__ __launch_bounds__(ONE && MT == 1 ? 640 : WARPS * 32, 1) void f
     few_stream<T, MT> in = { a };
     in.init(smem_at(ring), smem_at(ring_bars[warp]), first_tile, step, n_tiles, kt0, n_kt);
     for (int i = 0; i < a.early; i++) in.next(i);
+    T::begin();
     const auto rest = [&] {
         for (int i = a.early; i < a.stages; i++) in.next(i);
     };
@@ -491,7 +492,7 @@ static bool few_can_twice(const product_shape &p) {
  * the most room; false where no block holds the activations. No more places in the ring than a warp has tiles.
  */
 static bool few_choose(const cuda_device *d, const product_shape &p, const cuda_few_plan *want, few_choice *c) {
-    const size_t  room = d->smem_bytes - 2048 - c->beside, stage = (size_t)WARPS * c->mt * p.tile_bytes;
+    const size_t  room = d->smem_bytes - 2048 - p.shared_bytes - c->beside, stage = (size_t)WARPS * c->mt * p.tile_bytes;
     const int64_t groups = WARPS * (int64_t)d->sms / p.slices,
                   tiles = (p.rows + c->mt * CUDA_TILE_ROWS - 1) / (c->mt * CUDA_TILE_ROWS);
     const int64_t useful = (tiles + groups - 1) / groups * (p.slice_cols / p.tile_cols);
@@ -547,8 +548,10 @@ static int few_start_rows(const cuda_device *d, const cuda_product_args *a, cons
                           cuda_stream s, err *e) {
     if (a->row)
         return c.mt == 1 ? few_start<T, 1, 1, true>(d, a, c, k, s, e) : few_start<T, 1, 2, true>(d, a, c, k, s, e);
-    if (c.n <= 8)
-        return c.mt == 1 ? few_start<T, 1, 1, false>(d, a, c, k, s, e) : few_start<T, 1, 2, false>(d, a, c, k, s, e);
+    if constexpr (!T::LEAN) {
+        if (c.n <= 8)
+            return c.mt == 1 ? few_start<T, 1, 1, false>(d, a, c, k, s, e) : few_start<T, 1, 2, false>(d, a, c, k, s, e);
+    }
     return c.mt == 1 ? few_start<T, 2, 1, false>(d, a, c, k, s, e) : few_start<T, 2, 2, false>(d, a, c, k, s, e);
 }
 
@@ -572,7 +575,7 @@ static bool few_choose_rows(const cuda_device *d, const product_shape &p, const 
     for (int least = 2; least >= 1; least--) {
         *c = few_choice{};
         c->least = least;
-        c->beside = least == 2 && beside + 2048 < d->smem_bytes ? beside : 0;
+        c->beside = least == 2 && beside + 2048 + p.shared_bytes < d->smem_bytes ? beside : 0;
         for (c->n = rows < CUDA_FEW ? (int)rows : CUDA_FEW; c->n > 0; c->n = c->n > 8 ? 8 : c->n / 2) {
             if (few_choose_tile(d, p, want, c)) return true;
         }

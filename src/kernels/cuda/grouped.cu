@@ -51,6 +51,7 @@ __device__ static inline int64_t grouped_row(const cuda_grouped &a, const groupe
 }
 
 template <class T> static __global__ void grouped_kernel(const grouped_args g) {
+    T::begin();
     launch_begin();
     __shared__ float part[CUDA_SLICES_MAX][16][CUDA_ITEM_ROWS];
     __shared__ __align__(16) uint8_t scratch[CUDA_SLICES_MAX][T::SCRATCH ? T::SCRATCH : 16];
@@ -59,6 +60,7 @@ template <class T> static __global__ void grouped_kernel(const grouped_args g) {
     const int    lane = (int)threadIdx.x % 32, slice = (int)threadIdx.x / 32, tile = (int)blockIdx.x % g.tiles;
     grouped_item it;
     if (!grouped_find(a, (int)blockIdx.x / g.tiles, &it)) return;
+    if (T::SHARED) __syncthreads();
     const uint8_t *w = static_cast<const uint8_t *>(a.mats[it.mat]), *image = static_cast<const uint8_t *>(a.x.data);
     const int64_t  row = grouped_row(a, it, min(lane / 4, it.n - 1)) / a.in_div;
     const int      last = min((slice + 1) * g.slice_kt, g.n_kt);

@@ -226,6 +226,7 @@ template <class T, int N> static __global__ __launch_bounds__(THREADS, 1) void h
     const held_x<T, N>               x = { smem_at(smem), smem_at(x_bars), 0, 0 };
     const held_w<T, N>               w = { smem_at(smem) + ring::X_STAGES * ring::X_BYTES, smem_at(w_bars), 0, 0 };
     launch_next();
+    T::begin();
     if (threadIdx.x == 0) {
         for (int i = 0; i < ring::X_STAGES; i++) {
             barrier_init(x.bars + i * 8, 1);
@@ -284,7 +285,9 @@ template <class T, int N> static int held_start(const cuda_device *d, held_args 
 
 template <class T>
 static int held_start_type(const cuda_device *d, const held_args &k, int64_t cols, cuda_stream s, err *e) {
-    if (k.n <= 32) return held_start<T, 32>(d, k, cols, s, e);
+    if constexpr (!T::LEAN) {
+        if (k.n <= 32) return held_start<T, 32>(d, k, cols, s, e);
+    }
     return k.n <= 64 ? held_start<T, 64>(d, k, cols, s, e) : held_start<T, 128>(d, k, cols, s, e);
 }
 

@@ -11,6 +11,8 @@ struct product_shape {
     int64_t rows, cols, rows_pad;                 /* rows_pad: a multiple of 16 */
     int64_t pitch;                                /* rows of the image */
     int64_t tile_cols, tile_bytes, scratch_bytes; /* scratch: of a warp that unpacks a tile */
+    int64_t shared_bytes;                         /* what a block that unpacks has beside it */
+    bool    lean;                                 /* unpack.cuh */
     int     slices;
     int64_t slice_cols;
 };

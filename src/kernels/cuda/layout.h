@@ -43,11 +43,26 @@
  *     Q8_0  128 columns, 2176 bytes: [32 columns][lane] 16 bytes = two times 8 bytes for 16 columns: a0 a1 a2 a3, each
  *           byte q + 128; then [row][32 columns] D
  *
+ *     IQ2   256 columns, 1120 (IQ2_XXS), 1248 (IQ2_XS), 1312 bytes (IQ2_S): [64 columns][lane] the lower eight bits of four
+ *           numbers of codebook rows, lane 16h + r having row r and byte j columns 16j + 8h to 16j + 8h + 7; then [64
+ *           columns][lane] their signs, of element c of number j at bit 8j + 4 (c % 2) + (2 + c / 2) % 4; then [lane] the
+ *           numbers' upper bits, number j of 64 columns b the (4b + j)th: IQ2_XS one in 16 bits, IQ2_S two in 32; then [row]
+ *           scales of four bits, IQ2_XXS a word, scale g at bit 4 (g / 2) + 16 (g % 2), else such a word for each 128
+ *           columns; then [row] D / 8
+ *     IQ3   256 columns, 1632 (IQ3_XXS) or 1760 bytes (IQ3_S): as IQ2_XXS, with two numbers of four columns in the place of
+ *           one; signs of the lane's own pairs, of a_p in 16 columns j at bit 2p + j / 2 of bytes 2 (j % 2) and 2 (j % 2) +
+ *           1; of IQ3_S the numbers' ninth bits in 32; D / 4 (IQ3_XXS) or D
+ *     IQ1   256 columns, 800 (IQ1_S) or 928 bytes (IQ1_M): as IQ2_S without signs; then [lane] a third bit more, of IQ1_S in 16
+ *           bits, of IQ1_M in the lower half of 32, whose upper half says where an eighth is subtracted; of IQ1_S bit 3 of the
+ *           scale says that; D / 8
+ *
  * Types that are not in files (recode.h):
  *
  *     TABLE 256 columns, 2320 (TABLE32) or 2576 bytes (TABLE16): [64 columns][lane] 16 bytes, word j = 16 columns j, four-bit
  *           codes of a0 a1 in columns 2t, then in 2t+1, then of a2 a3 in 2t+8, then in 2t+9; then [row][32 or 16 columns] D;
  *           then the 16 bytes that codes choose among, 128 + the integer
+ *     PAIR2 256 columns, 1280 bytes: two bits as Q2_K; then [row][64 columns] D and the minimum
+ *     PAIR3 256 columns, 1792 bytes: two and third bits as Q3_K; then as PAIR2
  *     PAIR4 256 columns, 2560 bytes: nibbles as Q4_0; then [row][32 columns] D and the minimum
  *     PAIR5 256 columns, 3072 bytes: low nibbles and fifth bits as Q5_K; then as PAIR4
  *     PAIR8 128 columns, 2304 bytes: bytes as Q8_0, but without 128; then as PAIR4
@@ -57,9 +72,10 @@
  *     E5M2  as E4M3_32, but a0 (a2) is the upper and a1 (a3) the lower byte of each half; the scale as it is
  *     NF4   256 columns, 2176 bytes (NF4_64): codes as TABLE; then [row][64 columns] the scale divided by CUDA_NF4_UNIT
  *
- * A tile takes the bytes of the file's blocks, no more; of MXFP4 a byte more per block. All weights of a matrix are
- * divided by two to a power (cuda_pack_power). D is the scale of the file, so divided, times 2^24, or times 2^22 for rows
- * 8 to 15 of Q2_K and Q3_K and 2^20 for those of Q4_0, Q4_K, Q5_K, PAIR4 and PAIR5, whose bits are read where they lie
+ * A tile takes the bytes of the file's blocks, no more; of MXFP4 a byte more per block, of IQ2_XXS, IQ2_XS and IQ3_XXS, whose
+ * files leave every eighth sign out, four, of IQ1_M two. All weights of a matrix are divided by two to a power
+ * (cuda_pack_power). D is the scale of the file, so divided, times 2^24, or times 2^22 for rows
+ * 8 to 15 of Q2_K, Q3_K, PAIR2 and PAIR3 and 2^20 for those of Q4_0, Q4_K, Q5_K, PAIR4 and PAIR5, whose bits are read where they lie
  * (unpack.cuh).
  */
 #ifndef KERNELS_CUDA_LAYOUT_H

@@ -194,6 +194,10 @@ typedef struct cuda_attn {
     const float *bias;          /* [n_head][bias_wide]: added by distance, the ends for further ones; NULL: none */
     int          bias_wide;
     const float *alibi; /* [n_head]: a position scores that much times the distance less; NULL: none */
+    /* Rows of the step, [n_head][apart_n]: number apart_which[distance] of the query's and the key's row is added before the
+     * scale; apart_which: [apart_wide], further distances as the ends; NULL: none. */
+    const float *apart_q, *apart_k, *apart_which;
+    int          apart_n, apart_wide;
     float       *parts; /* cuda_attn_parts(...) floats, or NULL */
     /* Not NULL: what rope.cu and store.cu would have done in front is done on the way. q is not turned yet; k and v are
      * the rows of the batch, each the last of its sequence. cuda_attn_turns says where that can be. */

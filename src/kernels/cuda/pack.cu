@@ -2,29 +2,17 @@
 /*
  * Weights from the file's blocks to tiles and images (layout.h), and from tiles to images. Runs once per matrix at load
  * (packing) or once per matrix and step of many rows (unpacking). One warp makes one tile, or 16 rows x 64 columns of
- * an image. Blocks of a file are not aligned: they are read by bytes.
+ * an image.
  */
 #include "kernels/cuda/internal.cuh"
+#include "kernels/cuda/pack_grid.cuh"
 #include "kernels/cuda/recode.h"
-#include "kernels/cuda/unpack.cuh"
 
 #define WARPS 4
 
-struct pack_args {
-    const uint8_t *from;
-    size_t         row_bytes;
-    uint8_t       *to;
-    int64_t        rows, cols, rows_pad, n_kt;
-    int            power; /* the weights are divided by two to this power */
-    int64_t        pitch; /* of an image */
-};
-
-__device__ static inline uint32_t byte_pair(const uint8_t *p) { return p[0] | (uint32_t)p[1] << 8; }
-__device__ static inline float    half_at(const uint8_t *p) { return __half2float(__ushort_as_half(byte_pair(p))); }
-
 /* A scale of the file times 2^e as a half. */
 __device__ static inline uint32_t scaled(const uint8_t *p, int e) {
-    return __half_as_ushort(__float2half_rn(ldexpf(half_at(p), e)));
+    return halved(half_at(p), e);
 }
 
 /* The two columns of pair p of 16 columns: offset of the first. */
@@ -65,9 +53,6 @@ __device__ static inline void pack_scales32(const pack_args &a, uint8_t *to, int
                           : 0);
     }
 }
-
-/* What a matrix's power is chosen by (cuda_pack_power); of what is not finite nothing is kept anyway. */
-__device__ static inline uint32_t top_of(float v) { return fabsf(v) < INFINITY ? __float_as_uint(fabsf(v)) : 0; }
 
 /* Pair p of a half word in nibble p. */
 struct pack_in_nibbles {
@@ -223,6 +208,20 @@ __device__ static inline void pack_twos(const pack_args &a, uint8_t *to, int64_t
     }
 }
 
+/* Third bits of the same, [64 columns][lane] a word. */
+template <class F>
+__device__ static inline void pack_thirds(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+    for (int i = 0; i < 4; i++) {
+        uint32_t w = 0;
+        for (int k = 0; k < 32; k++) { /* 16 columns k / 8, pair k / 2 % 4, element k % 2 */
+            const int p = k / 2 % 4;
+            w |= (F::code(a, row0 + pair_row(p, lane), col0 + i * 64 + k / 8 * 16 + pair_col(p, lane) + k % 2) >> 2 & 1u)
+                 << (k / 8 * 4 + p / 2 + 2 * (p % 2) + 16 * (k % 2));
+        }
+        *reinterpret_cast<uint32_t *>(to + i * 128 + lane * 4) = w;
+    }
+}
+
 /* Two bits as Q2_K and Q3_K have them in a file. */
 __device__ static inline uint32_t two_bits(const uint8_t *qs, int64_t col) {
     return qs[col % 256 / 128 * 32 + col % 32] >> (col % 128 / 32 * 2) & 3;
@@ -277,15 +276,7 @@ struct pack_q3_k {
     }
     __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
         pack_twos<pack_q3_k>(a, to, row0, col0, lane);
-        for (int i = 0; i < 4; i++) {
-            uint32_t w = 0;
-            for (int k = 0; k < 32; k++) { /* 16 columns k / 8, pair k / 2 % 4, element k % 2 */
-                const int p = k / 2 % 4;
-                w |= code(a, row0 + pair_row(p, lane), col0 + i * 64 + k / 8 * 16 + pair_col(p, lane) + k % 2) >> 2
-                     << (k / 8 * 4 + p / 2 + 2 * (p % 2) + 16 * (k % 2));
-            }
-            *reinterpret_cast<uint32_t *>(to + 1024 + i * 128 + lane * 4) = w;
-        }
+        pack_thirds<pack_q3_k>(a, to + 1024, row0, col0, lane);
         const int64_t row = row0 + lane;
         if (lane >= 16) return;
         const uint8_t *b = a.from + row * a.row_bytes + col0 / 256 * BLOCK;
@@ -341,9 +332,6 @@ struct pack_q6_k : pack_in_nibbles {
         }
     }
 };
-
-/* A number times 2^e as a half. */
-__device__ static inline uint32_t halved(float v, int e) { return __half_as_ushort(__float2half_rn(ldexpf(v, e))); }
 
 /* Four-bit codes of a tile of 256 columns, [64 columns][lane] 16 bytes, where unpack_table has them. */
 template <class F>
@@ -408,8 +396,8 @@ struct pack_nf4 {
     }
 };
 
-/* Blocks with a scale and a minimum; a tile has N pairs of them in a row. */
-template <int N> struct pack_pairs : pack_in_nibbles {
+/* Blocks with a scale and a minimum; a tile has N pairs of them in a row, each of EACH columns. */
+template <int N, int EACH = 32> struct pack_pairs : pack_in_nibbles {
     enum { BLOCK = sizeof(cuda_pair_block) };
     __device__ static inline const cuda_pair_block *at(const pack_args &a, int64_t row, int64_t col) {
         return reinterpret_cast<const cuda_pair_block *>(a.from + row * a.row_bytes) + col / 32;
@@ -424,13 +412,30 @@ template <int N> struct pack_pairs : pack_in_nibbles {
     /* `lower`: the factor of the lower eight rows' scales is 2^-lower. */
     __device__ static inline void pairs(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lower, int lane) {
         for (int i = lane; i < 16 * N; i += 32) {
-            const int64_t row = row0 + i / N, col = col0 + i % N * 32;
+            const int64_t row = row0 + i / N, col = col0 + i % N * EACH;
             const bool    in = row < a.rows && col < a.cols;
             reinterpret_cast<uint32_t *>(to)[i] =
                 in ? halved(at(a, row, col)->scale, 24 - a.power - (i / N < 8 ? 0 : lower)) |
                          halved(at(a, row, col)->min, -a.power) << 16
                    : 0;
         }
+    }
+};
+
+struct pack_pair2 : pack_pairs<4, 64> {
+    using tile = unpack_pair2;
+    __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+        pack_twos<pack_pair2>(a, to, row0, col0, lane);
+        pairs(a, to + 1024, row0, col0, 2, lane);
+    }
+};
+
+struct pack_pair3 : pack_pairs<4, 64> {
+    using tile = unpack_pair3;
+    __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+        pack_twos<pack_pair3>(a, to, row0, col0, lane);
+        pack_thirds<pack_pair3>(a, to + 1024, row0, col0, lane);
+        pairs(a, to + 1536, row0, col0, 2, lane);
     }
 };
 
@@ -506,8 +511,17 @@ using pack_e5m2_32 = pack_float8<32, true>;
     X(TENSOR_Q4_K, pack_q4_k)                                                                                          \
     X(TENSOR_Q5_K, pack_q5_k)                                                                                          \
     X(TENSOR_Q6_K, pack_q6_k)                                                                                          \
+    X(TENSOR_IQ2_XXS, pack_grid<iq2_xxs_block>)                                                                        \
+    X(TENSOR_IQ2_XS, pack_grid<iq2_xs_block>)                                                                          \
+    X(TENSOR_IQ2_S, pack_grid<iq2_s_block>)                                                                            \
+    X(TENSOR_IQ3_XXS, pack_grid<iq3_xxs_block>)                                                                        \
+    X(TENSOR_IQ3_S, pack_grid<iq3_s_block>)                                                                            \
+    X(TENSOR_IQ1_S, pack_grid<iq1_s_block>)                                                                            \
+    X(TENSOR_IQ1_M, pack_grid<iq1_m_block>)                                                                            \
     X(TENSOR_TABLE32, pack_table<32>)                                                                                  \
     X(TENSOR_TABLE16, pack_table<16>)                                                                                  \
+    X(TENSOR_PAIR2, pack_pair2)                                                                                        \
+    X(TENSOR_PAIR3, pack_pair3)                                                                                        \
     X(TENSOR_PAIR4, pack_pair4)                                                                                        \
     X(TENSOR_PAIR5, pack_pair5)                                                                                        \
     X(TENSOR_PAIR8, pack_pair8)                                                                                        \
@@ -538,23 +552,22 @@ static __global__ void pack_image_kernel(const pack_args a) {
     *reinterpret_cast<uint4 *>(a.to + cuda_image_at(row, col, a.pitch)) = make_uint4(w[0], w[1], w[2], w[3]);
 }
 
-/* Tiles to an image: one warp per 16 rows x 64 columns, through shared memory so that the rows leave as 2048 bytes. */
-template <class T> static __global__ void unpack_kernel(const pack_args a) {
-    __shared__ __align__(16) uint8_t part[WARPS][2048], scratch[WARPS][T::SCRATCH ? T::SCRATCH : 1];
-    constexpr int                    BLOCKS = T::COLS / 64;
-    const int                        lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    const int64_t                    i = (int64_t)blockIdx.x * WARPS + warp, tile = i / BLOCKS;
-    if (tile >= a.rows_pad / CUDA_TILE_ROWS * a.n_kt) return;
-    uint32_t fa[4][4];
-    T::prepare(a.from + tile * T::BYTES, scratch[warp], lane);
+/* 16 rows x 64 columns of an image, number i of BLOCKS for each tile; through shared memory so that the rows leave as 2048
+ * bytes. */
+template <class T>
+__device__ static inline void unpack_part(const pack_args &a, int64_t i, uint8_t *part, uint8_t *scratch, int lane) {
+    constexpr int BLOCKS = T::COLS / 64;
+    const int64_t tile = i / BLOCKS;
+    uint32_t      fa[4][4];
+    T::prepare(a.from + tile * T::BYTES, scratch, lane);
     __syncwarp();
-    T::fragments(fa, a.from + tile * T::BYTES, scratch[warp], (int)(i % BLOCKS), lane);
+    T::fragments(fa, a.from + tile * T::BYTES, scratch, (int)(i % BLOCKS), lane);
 #pragma unroll
     for (int j = 0; j < 4; j++) {
 #pragma unroll
         for (int p = 0; p < 4; p++) {
             const int row = pair_row(p, lane), chunk = 2 * j + p / 2;
-            *reinterpret_cast<uint32_t *>(part[warp] + row * 128 + (chunk ^ (row & 7)) * 16 + lane % 4 * 4) = fa[j][p];
+            *reinterpret_cast<uint32_t *>(part + row * 128 + (chunk ^ (row & 7)) * 16 + lane % 4 * 4) = fa[j][p];
         }
     }
     __syncwarp();
@@ -563,7 +576,35 @@ template <class T> static __global__ void unpack_kernel(const pack_args a) {
     uint8_t *to = a.to + (block * a.rows_pad + row0) * CUDA_ROW_BYTES;
 #pragma unroll
     for (int o = 0; o < 2048; o += 512)
-        *reinterpret_cast<uint4 *>(to + o + lane * 16) = *reinterpret_cast<const uint4 *>(part[warp] + o + lane * 16);
+        *reinterpret_cast<uint4 *>(to + o + lane * 16) = *reinterpret_cast<const uint4 *>(part + o + lane * 16);
+}
+
+/* Parts that a warp makes: one, or several where its block brings something for them first. */
+template <class T> struct unpack_share {
+    enum { PARTS = T::SHARED > 0 ? 8 : 1 };
+};
+
+/* Tiles to an image. */
+template <class T> static __global__ void unpack_kernel(const pack_args a) {
+    __shared__ __align__(16) uint8_t part[WARPS][2048], scratch[WARPS][T::SCRATCH ? T::SCRATCH : 1];
+    const int                        lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    const int64_t first = (int64_t)blockIdx.x * WARPS + warp, n = a.rows_pad / CUDA_TILE_ROWS * a.n_kt * (T::COLS / 64);
+    if constexpr (unpack_share<T>::PARTS == 1) {
+        if (first < n) unpack_part<T>(a, first, part[warp], scratch[warp], lane);
+    } else {
+        T::begin();
+        __syncthreads();
+        for (int64_t i = first; i < n; i += (int64_t)gridDim.x * WARPS) {
+            unpack_part<T>(a, i, part[warp], scratch[warp], lane);
+            __syncwarp();
+        }
+    }
+}
+
+template <class T> static int unpack_start(const pack_args &a, cuda_stream s, err *e) {
+    const int64_t n = a.rows_pad / CUDA_TILE_ROWS * a.n_kt * (T::COLS / 64);
+    const int     each = WARPS * unpack_share<T>::PARTS;
+    return cuda_launch(unpack_kernel<T>, { (unsigned)((n + each - 1) / each), WARPS * 32, 1, 0, false }, s, e, a);
 }
 
 static cuda_shape warps_shape(int64_t n) { return { (unsigned)((n + WARPS - 1) / WARPS), WARPS * 32, 1, 0, false }; }
@@ -628,10 +669,9 @@ int cuda_unpack(void *to, const cuda_weight *w, cuda_stream s, err *e) {
             (const uint8_t *)w->data, 0, (uint8_t *)to, p.rows, p.cols, p.rows_pad,
             (p.cols + p.tile_cols - 1) / p.tile_cols, 0, p.pitch
     };
-    const cuda_shape shape = warps_shape(p.rows_pad / CUDA_TILE_ROWS * a.n_kt * (p.tile_cols / 64));
     switch (w->type) {
 #define START(type, T)                                                                                                 \
-    case type: return cuda_launch(unpack_kernel<T>, shape, s, e, a);
+    case type: return unpack_start<T>(a, s, e);
         UNPACK_TILED(START)
 #undef START
     default: return err_set(e, ERR_ARG, "CUDA: weights of type %d are not unpacked", (int)w->type);

@@ -27,7 +27,10 @@ product_shape product_shape_of(const cuda_weight *w) {
     p.slice_cols = cuda_slice_cols(w->cols);
     switch (w->type) {
 #define SIZES(type, T)                                                                                                 \
-    case type: p.tile_cols = T::COLS, p.tile_bytes = T::BYTES, p.scratch_bytes = T::SCRATCH; break;
+    case type:                                                                                                         \
+        p.tile_cols = T::COLS, p.tile_bytes = T::BYTES;                                                                \
+        p.scratch_bytes = T::SCRATCH, p.shared_bytes = T::SHARED, p.lean = T::LEAN;                                    \
+        break;
         UNPACK_TILED(SIZES)
 #undef SIZES
     default: p.tile_cols = unpack_f16::COLS, p.tile_bytes = unpack_f16::BYTES; break;

@@ -19,6 +19,12 @@ static tensor_type float8_type(const tensor_mat *m) {
     return whole || m->group % 128 == 0 ? TENSOR_E4M3_128 : TENSOR_E4M3_32;
 }
 
+/* MLX affine and its like: by the bits, and by how many columns have the same scale. */
+static tensor_type pair_type(const tensor_mat *m, int largest) {
+    if (largest <= 7 && m->group % 64 == 0) return largest <= 3 ? TENSOR_PAIR2 : TENSOR_PAIR3;
+    return largest <= 15 ? TENSOR_PAIR4 : largest <= 31 ? TENSOR_PAIR5 : TENSOR_PAIR8;
+}
+
 tensor_type cuda_recode_type(const tensor_mat *m) {
     const matmul_form f = matmul_form_of((int)m->type);
     if (m->type == TENSOR_F8_E4M3 || m->type == TENSOR_F8_E5M2) return float8_type(m);
@@ -27,7 +33,7 @@ tensor_type cuda_recode_type(const tensor_mat *m) {
     if (f.kind != MATMUL_ACT8) return TENSOR_F16;
     switch (f.form) {
     case MATMUL_ZERO16: return m->type == TENSOR_Q6_K || m->type == TENSOR_Q3_K ? TENSOR_F16 : TENSOR_TABLE16;
-    case MATMUL_MIN32: return f.largest <= 15 ? TENSOR_PAIR4 : f.largest <= 31 ? TENSOR_PAIR5 : TENSOR_PAIR8;
+    case MATMUL_MIN32: return pair_type(m, f.largest);
     case MATMUL_ZERO32: break;
     default: return TENSOR_F16;
     }
@@ -35,7 +41,7 @@ tensor_type cuda_recode_type(const tensor_mat *m) {
     case TENSOR_TQ1_0:
     case TENSOR_TQ2_0:
     case TENSOR_Q1_0:
-    case TENSOR_Q2_0: return TENSOR_Q4_0;
+    case TENSOR_Q2_0: return TENSOR_PAIR2;
     case TENSOR_MLX_MXFP4: return TENSOR_MXFP4;
     case TENSOR_Q5_0: return TENSOR_PAIR5;
     case TENSOR_Q8_0:
@@ -45,7 +51,7 @@ tensor_type cuda_recode_type(const tensor_mat *m) {
 }
 
 static bool is_table(tensor_type type) { return type == TENSOR_TABLE32 || type == TENSOR_TABLE16; }
-static bool is_pair(tensor_type type) { return type == TENSOR_PAIR4 || type == TENSOR_PAIR5 || type == TENSOR_PAIR8; }
+static bool is_pair(tensor_type type) { return type >= TENSOR_PAIR2 && type <= TENSOR_PAIR8; }
 
 static bool is_float8(tensor_type type) {
     return type == TENSOR_E4M3_128 || type == TENSOR_E4M3_32 || type == TENSOR_E5M2_32;
@@ -157,18 +163,6 @@ static void put_pairs(const piece *p, bool min, uint8_t *out, size_t stride) {
     }
 }
 
-/* The scale is the file's half. */
-static void put_q4_0(const piece *p, uint8_t *out, size_t stride) {
-    for (int r = 0; r < p->rows; r++) {
-        for (int g = 0; g < p->cols / 32; g++) {
-            const uint8_t *q = p->q[r] + g * 32;
-            block_q4_0     b = { .d = tensor_f32_to_f16(p->scale[r][g]) };
-            for (int i = 0; i < 16; i++) b.qs[i] = (uint8_t)((q[i] - p->zero + 8) | (q[i + 16] - p->zero + 8) << 4);
-            memcpy(out + (size_t)r * stride + (size_t)g * sizeof b, &b, sizeof b);
-        }
-    }
-}
-
 /* The integers are twice the e2m1 numbers, the scale is half of a power of two; one that is none (a NaN) becomes the
  * largest. */
 static void put_mxfp4(const piece *p, uint8_t *out, size_t stride) {
@@ -247,8 +241,6 @@ void cuda_recode(const tensor_mat *m, tensor_type to, int64_t row0, int64_t n, u
                 put_tables(&p, at, stride);
             else if (is_pair(to))
                 put_pairs(&p, f.form == MATMUL_MIN32, at, stride);
-            else if (to == TENSOR_Q4_0)
-                put_q4_0(&p, at, stride);
             else
                 put_mxfp4(&p, at, stride);
         }

@@ -8,11 +8,12 @@
  * those of Q4_K and Q6_K are, and small scales lose nothing that F16 weights would not lose. The bytes of FP8 are kept in the
  * same way; a byte that is none (E4M3's NaN) makes the scale of its columns NaN, which comes to the same in any product.
  *
- *   TQ1_0 TQ2_0 Q1_0 Q2_0                         Q4_0, exactly                              4.5 bits per weight
- *   MLX mxfp4                                     MXFP4, exactly                             4.5
- *   IQ1_S IQ2_XXS IQ3_XXS IQ3_S IQ4_NL IQ4_XS     TABLE32: four bits choose among up to 16   4.53
- *   IQ1_M IQ2_XS IQ2_S NVFP4, MLX nvfp4           TABLE16  integers of a byte each           5.03
- *   Q4_1, MLX affine of 2, 3, 4 bits              PAIR4: an integer, a scale and a minimum   5
+ *   MLX mxfp4                                     MXFP4, exactly                             4.5 bits per weight
+ *   IQ4_NL IQ4_XS                                 TABLE32: four bits choose among up to 16   4.53
+ *   NVFP4, MLX nvfp4                              TABLE16  integers of a byte each           5.03
+ *   TQ1_0 TQ2_0 Q1_0 Q2_0                         PAIR2: an integer, a scale and a minimum   2.5
+ *   MLX affine of 2, 3 bits, scales of 64 or more PAIR2, PAIR3                               2.5, 3.5
+ *   Q4_1, other MLX affine of 2, 3, 4 bits        PAIR4                                      5
  *   Q5_0 Q5_1, MLX affine of 5 bits               PAIR5                                      6
  *   Q8_K, MLX affine of 6, 8 bits                 PAIR8                                      9
  *   FP8 E4M3, scales of 128 columns or more       E4M3_128: bytes of E4M3 and a scale        8.125
@@ -37,7 +38,7 @@ typedef struct cuda_table_block {
     uint8_t codes[128];
 } cuda_table_block;
 
-/* PAIR4, PAIR5 and PAIR8 on their way: 32 columns, w = scale * q + min. */
+/* PAIR2 to PAIR8 on their way: 32 columns, w = scale * q + min; of PAIR2 and PAIR3 two and two have the same. */
 typedef struct cuda_pair_block {
     float   scale, min;
     uint8_t q[32];

@@ -6,6 +6,7 @@
 #include "tensor/blocks.h"
 #include "tensor/codec.h"
 #include "tensor/half.h"
+#include "tensor/iq_grids.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -199,6 +200,109 @@ static void weights_nf4(const cuda_nf4_block *b, int power, int n, uint16_t *out
     }
 }
 
+/* A block of an IQ type in whole numbers: w = d * factor[i / 16] * 2^-unit * q[i]. */
+typedef struct whole {
+    double d;
+    int    unit, factor[16];
+    int8_t q[256];
+} whole;
+
+static void put_signs(int8_t *q, unsigned signs) {
+    for (int i = 0; i < 8; i++) q[i] = (int8_t)(signs >> i & 1 ? -q[i] : q[i]);
+}
+
+static void whole_iq2(tensor_type type, const uint8_t *block, whole *w) {
+    const block_iq2_xxs *xxs = (const block_iq2_xxs *)block;
+    const block_iq2_xs  *xs = (const block_iq2_xs *)block;
+    const block_iq2_s   *s = (const block_iq2_s *)block;
+    w->d = half(s->d), w->unit = 3;
+    for (int i = 0; i < 32; i++) { /* eight elements */
+        unsigned row, signs, scale;
+        if (type == TENSOR_IQ2_XXS) {
+            const uint32_t more = xxs->qs[i / 4 * 4 + 2] | (uint32_t)xxs->qs[i / 4 * 4 + 3] << 16;
+            row = tensor_iq2_xxs_grid[xxs->qs[i / 4 * 4 + i % 4 / 2] >> (i % 2 * 8) & 255];
+            signs = tensor_iq_signs(more >> (i % 4 * 7) & 127), scale = more >> 28;
+        } else if (type == TENSOR_IQ2_XS) {
+            row = tensor_iq2_xs_grid[xs->qs[i] & 511];
+            signs = tensor_iq_signs(xs->qs[i] >> 9), scale = xs->scales[i / 4] >> (i % 4 / 2 * 4) & 15;
+        } else {
+            row = tensor_iq2_s_grid[s->qs[i] | (s->qh[i / 4] >> (i % 4 * 2) & 3) << 8];
+            signs = s->signs[i], scale = s->scales[i / 4] >> (i % 4 / 2 * 4) & 15;
+        }
+        tensor_iq2_row(w->q + 8 * i, row);
+        put_signs(w->q + 8 * i, signs);
+        w->factor[i / 2] = (int)(2 * scale + 1);
+    }
+}
+
+static void whole_iq3(tensor_type type, const uint8_t *block, whole *w) {
+    const block_iq3_xxs *xxs = (const block_iq3_xxs *)block;
+    const block_iq3_s   *s = (const block_iq3_s *)block;
+    w->d = half(s->d), w->unit = type == TENSOR_IQ3_XXS ? 2 : 0;
+    for (int i = 0; i < 32; i++) {
+        int8_t  *q = w->q + 8 * i;
+        unsigned scale;
+        if (type == TENSOR_IQ3_XXS) {
+            const uint32_t more = xxs->signs[i / 4];
+            for (int k = 0; k < 2; k++) tensor_iq3_xxs_row(q + 4 * k, xxs->qs[2 * i + k]);
+            put_signs(q, tensor_iq_signs(more >> (i % 4 * 7) & 127));
+            scale = more >> 28;
+        } else {
+            for (int k = 0; k < 2; k++)
+                tensor_iq3_s_row(q + 4 * k, s->qs[2 * i + k] | (s->qh[i / 4] >> (i % 4 * 2 + k) & 1u) << 8);
+            put_signs(q, s->signs[i]);
+            scale = s->scales[i / 8] >> (i % 8 / 4 * 4) & 15;
+        }
+        w->factor[i / 2] = (int)(2 * scale + 1);
+    }
+}
+
+/* The codebook and an eighth, times eight. */
+static void whole_iq1(tensor_type type, const uint8_t *block, whole *w) {
+    const block_iq1_s *s = (const block_iq1_s *)block;
+    const block_iq1_m *m = (const block_iq1_m *)block;
+    unsigned           quarters = 0;
+    for (int i = 0; type == TENSOR_IQ1_M && i < 4; i++) quarters |= (unsigned)(m->scales[i] >> 12) << (4 * i);
+    w->d = half(type == TENSOR_IQ1_S ? s->d : (uint16_t)quarters), w->unit = 3;
+    for (int i = 0; i < 32; i++) {
+        unsigned row, minus, scale;
+        if (type == TENSOR_IQ1_S) {
+            row = s->qs[i] | (s->qh[i / 4] >> (i % 4 * 3) & 7u) << 8;
+            minus = s->qh[i / 4] >> 15, scale = s->qh[i / 4] >> 12 & 7;
+        } else {
+            const unsigned high = m->qh[i / 2] >> (i % 2 * 4) & 15;
+            row = m->qs[i] | (high & 7) << 8, minus = high >> 3, scale = m->scales[i / 8] >> (i % 8 / 2 * 3) & 7;
+        }
+        tensor_iq1_row(w->q + 8 * i, row);
+        for (int k = 0; k < 8; k++) w->q[8 * i + k] = (int8_t)(8 * w->q[8 * i + k] + (minus ? -1 : 1));
+        w->factor[i / 2] = (int)(2 * scale + 1);
+    }
+}
+
+static bool whole_of(tensor_type type, const void *block, whole *w) {
+    switch (type) {
+    case TENSOR_IQ2_XXS:
+    case TENSOR_IQ2_XS:
+    case TENSOR_IQ2_S: whole_iq2(type, block, w); return true;
+    case TENSOR_IQ3_XXS:
+    case TENSOR_IQ3_S: whole_iq3(type, block, w); return true;
+    case TENSOR_IQ1_S:
+    case TENSOR_IQ1_M: whole_iq1(type, block, w); return true;
+    default: return false;
+    }
+}
+
+static void weights_iq(tensor_type type, const void *block, int power, uint16_t *out) {
+    whole w;
+    if (!whole_of(type, block, &w)) return;
+    const double d = half(round16(ldexp(w.d, 24 - w.unit - power)));
+    for (int i = 0; i < 256; i++) {
+        const double s = half(round16(d * w.factor[i / 16]));
+        out[i] = type == TENSOR_IQ3_XXS || type == TENSOR_IQ3_S ? round16(ldexp(s * w.q[i], -24))
+                                                                : less_zero(s, 128 + w.q[i], 128);
+    }
+}
+
 bool cuda_twin_weights(tensor_type type, const void *row, int64_t n, int power, uint16_t *out) {
     switch (type) {
     case TENSOR_F16:
@@ -227,12 +331,24 @@ bool cuda_twin_weights(tensor_type type, const void *row, int64_t n, int power, 
     case TENSOR_Q6_K:
         for (int64_t i = 0; i < n / 256; i++) weights_q6_k((const block_q6_k *)row + i, power, out + 256 * i);
         return true;
+    case TENSOR_IQ2_XXS:
+    case TENSOR_IQ2_XS:
+    case TENSOR_IQ2_S:
+    case TENSOR_IQ3_XXS:
+    case TENSOR_IQ3_S:
+    case TENSOR_IQ1_S:
+    case TENSOR_IQ1_M:
+        for (int64_t i = 0; i < n / 256; i++)
+            weights_iq(type, (const uint8_t *)row + i * tensor_type_get((int)type)->block_bytes, power, out + 256 * i);
+        return true;
     case TENSOR_TABLE32:
     case TENSOR_TABLE16:
         for (int64_t i = 0; i < n; i += 256)
             weights_table((const cuda_table_block *)row + i / 256, type == TENSOR_TABLE32 ? 32 : 16, power,
                           n - i < 256 ? (int)(n - i) : 256, out + i);
         return true;
+    case TENSOR_PAIR2:
+    case TENSOR_PAIR3:
     case TENSOR_PAIR4:
     case TENSOR_PAIR5:
     case TENSOR_PAIR8:
@@ -265,6 +381,11 @@ static uint32_t magnitude(uint16_t d, double by) {
 static uint32_t block_top(tensor_type type, const uint8_t *b) {
     int      most = 0, sc, mn;
     uint32_t low;
+    whole    w;
+    if (whole_of(type, b, &w)) {
+        for (int i = 0; i < 16; i++) most = w.factor[i] > most ? w.factor[i] : most;
+        return top_of((float)ldexp(w.d * most, -w.unit));
+    }
     switch (type) {
     case TENSOR_MXFP4: return ((const block_mxfp4 *)b)->e;
     case TENSOR_Q4_0: return magnitude(((const block_q4_0 *)b)->d, 1);
@@ -280,6 +401,8 @@ static uint32_t block_top(tensor_type type, const uint8_t *b) {
         low = 0;
         for (int i = 0; i < 16; i++) low = most_of(low, top_of(((const cuda_table_block *)b)->scale[i]));
         return low;
+    case TENSOR_PAIR2:
+    case TENSOR_PAIR3:
     case TENSOR_PAIR4:
     case TENSOR_PAIR5:
     case TENSOR_PAIR8:

@@ -10,18 +10,21 @@
  *
  *     Q4_0, Q8_0,  z = zero * D * 2^-24;                                 D * 2^-24 * q - z, fused
  *     TABLE32, TABLE16: q is one of the tile's 16 bytes
+ *     IQ1, IQ2     s = D * (2 s + 1), z = 128 * s * 2^-24; q is 128 + an integer of the codebook; IQ3: s * 2^-24 * q
  *     Q3_K, Q6_K   s = D * scale, z = 4 or 32 * s * 2^-24;               s * 2^-24 * q - z, fused
  *     Q2_K, Q4_K,  s = D * sc, m = dmin * mn, less the matrix's power;   s * 2^-24 * q - m, fused
  *     Q5_K
- *     PAIR4, PAIR5, PAIR8: m is the minimum;                             D * 2^-24 * q + m, fused
+ *     PAIR2 to PAIR8: m is the minimum;                                  D * 2^-24 * q + m, fused
  *     MXFP4        d * q, which is exact but for weights 2^24 times smaller than the largest
  *     E4M3_128, E4M3_32, E5M2_32: scale * q
  *     NF4_64       u = CUDA_NF4_UNIT * q, s = scale / CUDA_NF4_UNIT;     u * s
  *     F16, BF16    the value itself
  *
- * A type has COLS and BYTES of a tile, BF16 for the kind of multiplication, at() for a tile's address, prepare() for
- * what a warp does once per tile (SCRATCH bytes of shared memory; the warp synchronizes behind it) and fragments() for
- * one lane's part of 16 rows x 64 columns: a[j] is 16 columns j.
+ * A type has COLS and BYTES of a tile, BF16 for the kind of multiplication, at() for a tile's address, begin() for what a
+ * block does once (SHARED bytes of shared memory that it has itself; the block synchronizes behind it), prepare() for what a
+ * warp does once per tile (SCRATCH bytes; the warp synchronizes behind it) and fragments() for one lane's part of 16 rows x
+ * 64 columns: a[j] is 16 columns j. Where SHARED is not 0 all lanes of the warp call fragments() together. LEAN: unpacking takes
+ * most of the time anyway, so that there are no kernels of their own for 8, 17 to 32 rows, or 16 of an expert.
  */
 #ifndef KERNELS_CUDA_UNPACK_CUH
 #define KERNELS_CUDA_UNPACK_CUH
@@ -29,9 +32,10 @@
 #include "kernels/cuda/layout.h"
 #include "kernels/cuda/mma.cuh"
 
-/* A type whose scales need no preparation. */
+/* A type whose scales need no preparation, and which shares nothing. */
 struct unpack_plain {
-    enum { SCRATCH = 0 };
+    enum { SCRATCH = 0, SHARED = 0, LEAN = 0 };
+    __device__ static inline void begin() {}
     __device__ static inline void prepare(const uint8_t *, uint8_t *, int) {}
 };
 
@@ -435,6 +439,45 @@ struct unpack_nf4 : unpack_tiled<2176> {
     }
 };
 
+/* As Q2_K and Q3_K, with the scale and the minimum of each 64 columns as two halves. */
+struct unpack_pair2 : unpack_tiled<1280> {
+    enum { COLS = 256, BYTES = 1280, BF16 = 0 };
+    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, const uint8_t *, int block,
+                                            int lane) {
+        const uint32_t *rows = reinterpret_cast<const uint32_t *>(tile + 1024) + lane / 4 * 4 + block;
+        const uint2     q = load_lane8(tile + block * 256 + lane * 8);
+        const __half2   d0 = low_twice(rows[0]), m0 = high_twice(rows[0]), d8 = low_twice(rows[32]), m8 = high_twice(rows[32]);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const uint32_t w = (j < 2 ? q.x : q.y) >> (j % 2 * 8);
+            a[j][0] = pair_of(w, 0x00030003u, d0, m0);
+            a[j][1] = pair_of(w, 0x000c000cu, d8, m8);
+            a[j][2] = pair_of(w >> 4, 0x00030003u, d0, m0);
+            a[j][3] = pair_of(w >> 4, 0x000c000cu, d8, m8);
+        }
+    }
+};
+
+struct unpack_pair3 : unpack_tiled<1792> {
+    enum { COLS = 256, BYTES = 1792, BF16 = 0 };
+    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, const uint8_t *, int block,
+                                            int lane) {
+        const uint32_t *rows = reinterpret_cast<const uint32_t *>(tile + 1536) + lane / 4 * 4 + block;
+        const uint2     q = load_lane8(tile + block * 256 + lane * 8);
+        const uint32_t  h = *reinterpret_cast<const uint32_t *>(tile + 1024 + block * 128 + lane * 4);
+        const __half2   d0 = low_twice(rows[0]), m0 = high_twice(rows[0]), d8 = low_twice(rows[32]), m8 = high_twice(rows[32]);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const uint32_t w = (j < 2 ? q.x : q.y) >> (j % 2 * 8);
+            const uint32_t h0 = j == 0 ? h << 2 : h >> (4 * j - 2), h2 = j == 0 ? h << 1 : h >> (4 * j - 1);
+            a[j][0] = above_of(w, 0x00030003u, h0, 0x00040004u, d0, m0);
+            a[j][1] = above_of(w, 0x000c000cu, h0, 0x00100010u, d8, m8);
+            a[j][2] = above_of(w >> 4, 0x00030003u, h2, 0x00040004u, d0, m0);
+            a[j][3] = above_of(w >> 4, 0x000c000cu, h2, 0x00100010u, d8, m8);
+        }
+    }
+};
+
 /* As Q4_K and Q5_K, with the scale and the minimum of each 32 columns as two halves. */
 struct unpack_pair4 : unpack_tiled<2560> {
     enum { COLS = 256, BYTES = 2560, BF16 = 0 };
@@ -521,6 +564,8 @@ using unpack_e4m3_128 = unpack_float8<128, false>;
 using unpack_e4m3_32 = unpack_float8<32, false>;
 using unpack_e5m2_32 = unpack_float8<32, true>;
 
+#include "kernels/cuda/unpack_grid.cuh"
+
 /* 16 rows of an image block in shared memory. */
 template <int IS_BF16> struct unpack_image : unpack_plain {
     enum { COLS = 64, BYTES = 2048, BF16 = IS_BF16 };
@@ -546,8 +591,17 @@ using unpack_bf16 = unpack_image<1>;
     X(TENSOR_Q4_K, unpack_q4_k)                                                                                        \
     X(TENSOR_Q5_K, unpack_q5_k)                                                                                        \
     X(TENSOR_Q6_K, unpack_q6_k)                                                                                        \
+    X(TENSOR_IQ2_XXS, unpack_iq2_xxs)                                                                                  \
+    X(TENSOR_IQ2_XS, unpack_iq2_xs)                                                                                    \
+    X(TENSOR_IQ2_S, unpack_iq2_s)                                                                                      \
+    X(TENSOR_IQ3_XXS, unpack_iq3_xxs)                                                                                  \
+    X(TENSOR_IQ3_S, unpack_iq3_s)                                                                                      \
+    X(TENSOR_IQ1_S, unpack_iq1_s)                                                                                      \
+    X(TENSOR_IQ1_M, unpack_iq1_m)                                                                                      \
     X(TENSOR_TABLE32, unpack_table<32>)                                                                                \
     X(TENSOR_TABLE16, unpack_table<16>)                                                                                \
+    X(TENSOR_PAIR2, unpack_pair2)                                                                                      \
+    X(TENSOR_PAIR3, unpack_pair3)                                                                                      \
     X(TENSOR_PAIR4, unpack_pair4)                                                                                      \
     X(TENSOR_PAIR5, unpack_pair5)                                                                                      \
     X(TENSOR_PAIR8, unpack_pair8)                                                                                      \

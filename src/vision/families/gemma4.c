@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gemma 4: pictures of any size within a budget of rows; a row is the mean of a square of patches. */
+/*
+ * Gemma 4: pictures of any size within a budget of rows; a row is the mean of a square of patches. The 12B has no tower: there a
+ * square is one large patch.
+ */
 #include "models/list.h"
 #include "vision/family.h"
 
@@ -32,6 +35,13 @@ static int read(vision_rules *r, const vision_source *s, err *e) {
         return err_set(e, ERR_FORMAT, "pictures of %d rows, patches of %d, squares of %d do not fit each other",
                        r->most, r->patch, r->merge);
     return 0;
+}
+
+static int read_patches(vision_rules *r, const vision_source *s, err *e) {
+    int rc = read(r, s, e);
+    r->patch *= r->merge;
+    r->merge = 1;
+    return rc;
 }
 
 static void low(vision_rules *r) { r->most = r->most < LOW_ROWS ? r->most : LOW_ROWS; }
@@ -69,20 +79,35 @@ static void parts(vision_parts *p, const vision_rules *r, const model_file *mode
     vision_set(p, "pooled", r->merge * r->merge, false);
 }
 
+static void parts_patches(vision_parts *p, const vision_rules *r, const model_file *model) {
+    double width = 0;
+    (void)model;
+    vision_set(p, "block_count", 1, false); /* there are none, and nothing of one is asked for */
+    vision_set(p, "patch_size", r->patch, false);
+    if (json_number(json_get(p->tower.config, "mm_embed_dim"), &width)) vision_set(p, "embedding_length", width, false);
+}
+
+#define GEMMA4                                                                                                         \
+    .placeholder = "<|image|>", .row = "<|image|>", .own_colours = true, .low = low, .plan = plan,                     \
+    .most_patches = most_patches, .write = write
+
+/* Colours go from -1 to 1, whatever the files say; those of the 12B from 0 to 1. */
 static const vision_kin kin[] = {
     { "gemma4", "gemma4v", "gemma4", NULL, PIXELS_BICUBIC, &vision_colours_half },
     { 0 },
 };
-/* Colours go from -1 to 1, whatever the files say. */
-const vision_family vision_gemma4 = { .kin = kin,
-                                      .tower = &models_gemma4_tower,
-                                      .projector = &models_projector_gemma4,
-                                      .placeholder = "<|image|>",
-                                      .row = "<|image|>",
-                                      .own_colours = true,
-                                      .read = read,
-                                      .low = low,
-                                      .plan = plan,
-                                      .most_patches = most_patches,
-                                      .write = write,
-                                      .parts = parts };
+const vision_family vision_gemma4 = {
+    GEMMA4,       .kin = kin,    .tower = &models_gemma4_tower, .projector = &models_projector_gemma4,
+    .read = read, .parts = parts
+};
+
+static const vision_kin kin_patches[] = {
+    { "gemma4_unified", "gemma4uv", NULL, NULL, PIXELS_BICUBIC, &vision_colours_none },
+    { 0 },
+};
+const vision_family vision_gemma4_patches = { GEMMA4,
+                                              .kin = kin_patches,
+                                              .tower = &models_gemma4_patches,
+                                              .projector = &models_projector_gemma4_patches,
+                                              .read = read_patches,
+                                              .parts = parts_patches };

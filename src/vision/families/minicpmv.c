@@ -164,8 +164,9 @@ static void parts(vision_parts *p, const vision_rules *r, const model_file *mode
 }
 
 /* How wide its rows are, files leave to their matrices. */
-static void parts_2(vision_parts *p, const vision_rules *r, const model_file *file) {
-    double width = vision_matrix_rows(file, "resampler.proj.weight", "resampler.proj");
+static void parts_2(vision_parts *p, const vision_rules *r, const model_file *model) {
+    double width = vision_matrix_rows(p->from, "resampler.proj.weight", "resampler.proj");
+    (void)model;
     vision_set(p, "positions.nearest", 1, false);
     vision_set(p, "queries", r->queries, false);
     vision_set(p, "projection_dim", width, false);

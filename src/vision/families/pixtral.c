@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pixtral and Mistral 3: pictures of any size up to an edge; the lines of a picture's rows end with words of their own. */
+/* Pixtral and Mistral 3: pictures of any size up to an edge; the lines of a picture's rows end with words of their own. LightOnOCR
+ * does the same without these words. */
 #include "models/list.h"
 #include "vision/family.h"
 
@@ -7,9 +8,11 @@
 
 static int read(vision_rules *r, const vision_source *s, err *e) {
     int image = r->side;
-    r->merge = source_number(s, "spatial_merge_size", json_get(s->config, "spatial_merge_size"), 1);
+    r->merge = source_number(s, "spatial_merge_size", json_get(s->config, "spatial_merge_size"),
+                             r->kind == VISION_LIGHTON && !s->mmproj ? 2 : 1);
     if (source_inside(s)) (void)source_outer_number(s, "mistral3.spatial_merge_size", &r->merge);
     r->edge = source_number(s, "image_size", source_size(s, "size", "longest_edge"), image);
+    if (s->mmproj && !source_inside(s)) r->edge = source_number(s, "preproc_image_size", NULL, r->edge);
     if (r->patch > 0 && r->merge > 0 && r->edge > 0) r->side = vision_up_to(r->edge, r->patch * r->merge);
     return vision_check_squares(r, e);
 }
@@ -42,9 +45,8 @@ static void write(str *out, const vision_plan *p, const char *row) {
 static void parts(vision_parts *p, const vision_rules *r, const model_file *model) {
     (void)model;
     if (r->merge == 1) p->projector.arch = &models_projector_llava;
-    if (!p->inside) return;
-    vision_set(p, "spatial_merge_size", r->merge, false);
-    vision_set(p, "rope.halves", 1, false);
+    if (p->inside || r->kind == VISION_LIGHTON) vision_set(p, "spatial_merge_size", r->merge, false);
+    if (p->inside) vision_set(p, "rope.halves", 1, false);
 }
 
 static const vision_kin kin[] = {
@@ -62,4 +64,19 @@ const vision_family vision_pixtral = { .kin = kin,
                                        .low = low,
                                        .plan = plan,
                                        .write = write,
+                                       .parts = parts };
+
+static const vision_kin kin_lighton[] = {
+    { "lighton_ocr", "lightonocr", NULL, "pixtral", PIXELS_BICUBIC, &vision_colours_clip },
+    { 0 },
+};
+const vision_family vision_lighton = { .kin = kin_lighton,
+                                       .tower = &models_pixtral_tower,
+                                       .projector = &models_projector_mistral3,
+                                       .placeholder = "<|image_pad|>",
+                                       .row = "<|image_pad|>",
+                                       .by_channel = true,
+                                       .read = read,
+                                       .low = low,
+                                       .plan = plan,
                                        .parts = parts };

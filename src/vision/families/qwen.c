@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Qwen 2 VL, 2.5 VL, 3 VL and 3.5: pictures of any size between two numbers of pixels; positions have three axes. The template
+ * Qwen 2 VL, 2.5 VL, 3 VL and 3.5, and the eyes of 2.5 and 3 Omni: pictures of any size between two numbers of pixels; positions have three axes. EXAONE 4.5
+ * sees as Qwen 2.5 VL does, and its positions have one axis. The template
  * prints what stands around the rows.
  */
 #include "models/list.h"
@@ -8,68 +9,20 @@
 
 #include <math.h>
 
-enum { MOST_RATIO = 200 };
-
 #define PAD "<|image_pad|>"
 
-/* Pixels of a picture, between the family's and the file's limits. */
-static int area(const vision_source *s, const char *key, const char *field, const char *edge, int dflt) {
-    int64_t x = dflt, other;
-    if (s->mmproj && meta_int(source_meta(s, edge), &other) && other > 0)
-        x = other; /* Ollama's name; 0: it knew none */
-    if (s->mmproj)
-        (void)meta_int(source_meta(s, key), &x);
-    else if (!json_int(json_get(s->pre, field), &x))
-        (void)json_int(json_get(json_get(s->pre, "size"), edge), &x);
-    return x > 0 && x <= INT32_MAX ? (int)x : -1;
-}
-
 static int read(vision_rules *r, const vision_source *s, err *e) {
-    bool second = r->kind == VISION_QWEN2_5, old = second || r->kind == VISION_QWEN2;
+    bool second = r->kind == VISION_QWEN2_5 || r->kind == VISION_EXAONE, old = second || r->kind == VISION_QWEN2;
     if (r->patch < 0) r->patch = old ? 14 : 16;
     r->merge = source_number(s, "spatial_merge_size", json_get(s->vision, "spatial_merge_size"), 2);
-    r->least = area(s, "image_min_pixels", "min_pixels", "shortest_edge", old ? 3136 : 65536);
-    r->most = area(s, "image_max_pixels", "max_pixels", "longest_edge", old ? 12845056 : 16777216);
-    int square = r->patch * r->merge;
-    if (r->patch < 1 || r->patch > 256 || r->merge < 1 || r->merge > 16 || r->least < 1 || r->most < square * square ||
-        r->least > r->most)
-        return err_set(e, ERR_FORMAT, "pictures of %d to %d pixels, patches of %d, squares of %d do not fit each other",
-                       r->least, r->most, r->patch, r->merge);
-    if (r->most > VISION_MOST_ROWS * square * square) r->most = VISION_MOST_ROWS * square * square;
-    if (r->least > r->most) r->least = r->most;
-    if (second) r->window = source_number(s, "window_size", json_get(s->vision, "window_size"), 112) / square;
-    if (second && r->window < 1) return err_set(e, ERR_FORMAT, "window_size is smaller than %d", square);
-    r->side = square;
+    r->least = vision_area(s, "image_min_pixels", "min_pixels", "shortest_edge", old ? 3136 : 65536);
+    r->most = vision_area(s, "image_max_pixels", "max_pixels", "longest_edge", old ? 12845056 : 16777216);
+    int rc = vision_area_check(r, e);
+    if (rc < 0) return rc;
+    if (second) r->window = source_number(s, "window_size", json_get(s->vision, "window_size"), 112) / r->side;
+    if (second && r->window < 1) return err_set(e, ERR_FORMAT, "window_size is smaller than %d", r->side);
     return 0;
 }
-
-static void low(vision_rules *r) {
-    int most = VISION_LOW_SIDE * VISION_LOW_SIDE;
-    if (r->most > most) r->most = r->least > most ? r->least : most;
-}
-
-/* Sides that are multiples of a square, and between them as many pixels as the model was made for: Python's round(), which
- * takes the even one of two that are equally near. */
-static int plan(vision_plan *p, const vision_rules *r, int width, int height, err *e) {
-    double f = r->patch * r->merge, w = width, h = height, ratio = fmax(w, h) / fmin(w, h);
-    if (ratio > MOST_RATIO)
-        return err_set(e, ERR_LIMIT, "a picture of %d x %d is too narrow: one side is more than %d times the other",
-                       width, height, MOST_RATIO);
-    double to_w = nearbyint(w / f) * f, to_h = nearbyint(h / f) * f;
-    if (to_w * to_h > r->most) {
-        double beta = sqrt(h * w / r->most);
-        to_h = fmax(f, floor(h / beta / f) * f);
-        to_w = fmax(f, floor(w / beta / f) * f);
-    } else if (to_w * to_h < r->least) {
-        double beta = sqrt(r->least / (h * w));
-        to_h = ceil(h * beta / f) * f;
-        to_w = ceil(w * beta / f) * f;
-    }
-    vision_one_tile(p, (int)to_w, (int)to_h);
-    return 0;
-}
-
-static int most_patches(const vision_rules *r) { return r->most / (r->patch * r->patch); }
 
 /* config.json of Qwen 2 VL calls the tower's width embed_dim, and the language model's hidden_size. */
 static void parts_2(vision_parts *p, const vision_rules *r, const model_file *model) {
@@ -93,6 +46,11 @@ static void parts_2_5(vision_parts *p, const vision_rules *r, const model_file *
     vision_set(p, "projection_dim", 3584, true);
 }
 
+static void parts_exaone(vision_parts *p, const vision_rules *r, const model_file *model) {
+    parts_2_5(p, r, model);
+    if (p->tower.config) vision_set(p, "attention.head_count_kv", 8, true);
+}
+
 /* A file with the tower inside leaves these to its matrices; what the taps give comes on top of a row. */
 static void parts_3(vision_parts *p, const vision_rules *r, const model_file *model) {
     if (!p->inside) return;
@@ -102,8 +60,11 @@ static void parts_3(vision_parts *p, const vision_rules *r, const model_file *mo
     if (places > 0) vision_set(p, "image_size", sqrt(places) * r->patch, true);
 }
 
-#define QWEN                                                                                                           \
-    .placeholder = PAD, .row = PAD, .grid = true, .read = read, .low = low, .plan = plan, .most_patches = most_patches
+#define BY_AREA                                                                                                        \
+    .placeholder = PAD, .row = PAD, .read = read, .low = vision_area_low, .plan = vision_area_plan,                    \
+    .most_patches = vision_area_patches
+
+#define QWEN BY_AREA, .grid = true
 
 static const vision_kin kin_2[] = {
     { "qwen2_vl", "qwen2vl_merger", NULL, NULL, PIXELS_BICUBIC, &vision_colours_clip },
@@ -114,6 +75,8 @@ const vision_family vision_qwen2 = { QWEN, .kin = kin_2, .tower = &models_qwen2_
 
 static const vision_kin kin_2_5[] = {
     { "qwen2_5_vl", "qwen2.5vl_merger", "qwen25vl", NULL, PIXELS_BICUBIC, &vision_colours_clip },
+    { "qwen2_5_omni", "qwen2.5o", NULL, NULL, PIXELS_BICUBIC, &vision_colours_clip },
+    { "qwen2_5_omni_thinker", NULL, NULL, NULL, PIXELS_BICUBIC, &vision_colours_clip },
     { 0 },
 };
 const vision_family vision_qwen2_5 = { QWEN, .kin = kin_2_5, .tower = &models_qwen2_5_vl_tower,
@@ -122,9 +85,18 @@ const vision_family vision_qwen2_5 = { QWEN, .kin = kin_2_5, .tower = &models_qw
 static const vision_kin kin_3[] = {
     { "qwen3_vl", "qwen3vl_merger", "qwen3vl", NULL, PIXELS_BICUBIC, &vision_colours_half },
     { "qwen3_vl_moe", "qwen3vl_merger", "qwen3vlmoe", NULL, PIXELS_BICUBIC, &vision_colours_half },
+    { "qwen3_omni_moe", NULL, NULL, NULL, PIXELS_BICUBIC, &vision_colours_half },
+    { "qwen3_omni_moe_thinker", NULL, NULL, NULL, PIXELS_BICUBIC, &vision_colours_half },
     { "qwen3_5", "qwen3vl_merger", "qwen35", NULL, PIXELS_BICUBIC, &vision_colours_half },
     { "qwen3_5_moe", "qwen3vl_merger", "qwen35moe", NULL, PIXELS_BICUBIC, &vision_colours_half },
     { 0 },
 };
 const vision_family vision_qwen3 = { QWEN, .kin = kin_3, .tower = &models_qwen3_vl_tower,
                                      .projector = &models_projector_qwen3_vl, .parts = parts_3 };
+
+static const vision_kin kin_exaone[] = {
+    { "exaone4_5", "exaone4_5", NULL, NULL, PIXELS_BICUBIC, &vision_colours_clip },
+    { 0 },
+};
+const vision_family vision_exaone = { BY_AREA, .kin = kin_exaone, .tower = &models_qwen2_5_vl_tower,
+                                      .projector = &models_projector_qwen2_5_vl, .parts = parts_exaone };

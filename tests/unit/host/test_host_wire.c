@@ -318,6 +318,11 @@ static void test_events(void **state) {
     ev = (runtime_event){ .kind = RUNTIME_SCORE, .score = 0.75f };
     get_event(&ev, &got);
     assert_true(got.score == 0.75f);
+    ev = (runtime_event){ .kind = RUNTIME_CLASSES, .vector = vector, .n_vector = 3, .text = v("[\"a\",\"b\",\"c\"]") };
+    get_event(&ev, &got);
+    assert_int_equal(got.n_vector, 3);
+    assert_memory_equal(got.vector, vector, sizeof vector);
+    assert_view(got.text, ev.text);
     ev = (runtime_event){ .kind = RUNTIME_DONE,
                           .last = true,
                           .finish = RUNTIME_STOP_STRING,

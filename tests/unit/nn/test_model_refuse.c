@@ -14,6 +14,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#define DEBERTA "../encoders/deberta_v3"
+#define ALBERT "../encoders/albert"
+
 static const struct {
     const char *model, *old, *new, *field;
 } edits[] = {
@@ -70,6 +73,44 @@ static const struct {
     { "deepseek_v32_dense", "\"silu\"", "\"gelu\"", "hidden_act" },
     { "deepseek_v32_dense", "\"index_topk\": 512", "\"index_topk\": -1", "index_topk" },
     { "glm_moe_dsa_dense", "\"moe_layer_freq\": 1", "\"moe_layer_freq\": 2", "moe_layer_freq" },
+    { "step3p5", "\"moe_router_activation\": \"sigmoid\"", "\"moe_router_activation\": \"softmax\"",
+      "moe_router_activation" },
+    { "step3p5", "\"zero_centered\": true", "\"zero_centered\": false", "zero_centered" },
+    { "step3p5", "\"norm_expert_weight\": true", "\"norm_expert_weight\": false", "norm_expert_weight" },
+    { "step3p5", "\"attention_type\": \"sliding_attention\"", "\"attention_type\": \"full_attention\"",
+      "attention_type" },
+    { "step3p5", "    0.5,\n    1.0", "    0.5,\n    0.5", "partial_rotary_factors" },
+    { "minimax_m3", "\"qk_norm_type\": \"per_head\"", "\"qk_norm_type\": \"per_layer\"", "qk_norm_type" },
+    { "minimax_m3", "\"use_gemma_norm\": true", "\"use_gemma_norm\": false", "use_gemma_norm" },
+    { "minimax_m3", "\"sparse_block_size\": 16", "\"sparse_block_size\": 0", "blocks of 0 keys" },
+    { "zamba2", "\"use_long_context\": false", "\"use_long_context\": true", "use_long_context" },
+    { "zamba2", "\"hybrid\"", "\"attention\"", "layers_block_type" },
+    { "zamba2", "\"num_mem_blocks\": 1", "\"num_mem_blocks\": 0", "0 shared blocks" },
+    { "nanbeige", "\"num_loops\": 2", "\"num_loops\": 0", "0 times" },
+    { "nanbeige", "\"num_loops\": 2", "\"loop_share_kv\": true, \"num_loops\": 2", "loop_share_kv" },
+    { "nemotron_nas", "\"num_hidden_layers\": 5", "\"num_hidden_layers\": 6", "block_configs" },
+    { "nemotron_nas", "\"window_length\": null", "\"window_length\": 8", "a window" },
+    { "nemotron_nas", "\"n_heads_in_group\": 3", "\"n_heads_in_group\": 2", "groups of 2" },
+    { "nemotron_nas", "\"ffn_mult\": 1.0", "\"ffn_mult\": -1.0", "ffn_mult" },
+    { "muse_glimmer", "\"layer_rope_theta\": [\n    20000.0", "\"layer_rope_theta\": [\n    30000.0",
+      "layer_rope_theta" },
+    { DEBERTA, "\"relative_attention\": true", "\"relative_attention\": false", "relative_attention" },
+    { DEBERTA, "\"c2p\"", "\"p2p\"", "pos_att_type" },
+    { DEBERTA, "\"layer_norm\"", "\"batch_norm\"", "norm_rel_ebd" },
+    { DEBERTA, "\"position_buckets\": 16", "\"position_buckets\": 16, \"conv_kernel_size\": 3", "conv_kernel_size" },
+    { DEBERTA, "\"position_buckets\": 16", "\"position_buckets\": 17", "rel_embeddings" },
+    { DEBERTA, "\"position_buckets\": 16", "\"position_buckets\": 16, \"attention_head_size\": 4",
+      "attention_head_size" },
+    { DEBERTA, "\"max_relative_positions\": -1", "\"max_relative_positions\": 5", "rel_embeddings" },
+    { "../encoders/deberta_v1", "\"relative_attention\": true", "\"relative_attention\": true, \"talking_head\": true",
+      "talking_head" },
+    { "../encoders/xlm_roberta_xl", "\"is_decoder\": false", "\"is_decoder\": true", "is_decoder" },
+    { "../encoders/xlm_roberta_xl", "\"pad_token_id\": 1", "\"pad_token_id\": 301", "padding token" },
+    { ALBERT, "\"num_hidden_groups\": 1", "\"num_hidden_groups\": 3", "num_hidden_groups" },
+    { ALBERT, "\"inner_group_num\": 1", "\"inner_group_num\": 2", "inner_group_num" },
+    { ALBERT, "\"embedding_size\": 24", "\"embedding_size\": 0", "embedding_size" },
+    { "../encoders/electra", "\"embedding_size\": 24", "\"embedding_size\": -1", "embedding_size" },
+    { "../encoders/ernie", "\"task_type_vocab_size\": 3", "\"task_type_vocab_size\": 4", "task_type_embeddings" },
 };
 
 static int open_dir(const char *dir, err *e) {

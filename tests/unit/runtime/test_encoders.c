@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Models that see the whole input, behind the runtime: long inputs, the same bits in any company, what they refuse. That
  * their vectors are right is what golden_encoders says. */
+#include "base/file.h"
 #include "convert/export.h"
 #include "models/list.h"
 #include "unit/support/runtime_support.h"
@@ -199,10 +200,110 @@ static void test_modules(void **state) {
     }
 }
 
+/* A golden's directory with one edit of its config.json. */
+static int open_edited(const char *golden, const char *old, const char *new, runtime **out, char **dir, err *e) {
+    char   command[1400], path[700], *config;
+    size_t bytes;
+    *dir = test_temp_dir();
+    snprintf(command, sizeof command, "cp -r '%.400s/tests/golden/encoders/%s/.' '%s'", HEARTH_SOURCE_DIR, golden,
+             *dir);
+    assert_int_equal(system(command), 0);
+    snprintf(path, sizeof path, "%s/config.json", *dir);
+    assert_int_equal(file_read(&config, &bytes, path, 1 << 20, e), 0);
+    char *at = strstr(config, old);
+    if (!at) fail_msg("%s: config.json has no %s", golden, old);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    fprintf(f, "%.*s%s%s", (int)(at - config), config, new, at + strlen(old));
+    fclose(f);
+    free(config);
+    return runtime_open(out, &(runtime_options){ .path = *dir, .engine = { .n_threads = 1 } }, e);
+}
+
+static float classes_of(const char *golden, const char *old, const char *new, float *out, int n) {
+    static test_result got;
+    runtime           *r = NULL;
+    char              *dir;
+    float              sum = 0;
+    err                e = { 0 };
+    runtime_request    q = embed_request("How do I reset my password?");
+    if (open_edited(golden, old, new, &r, &dir, &e) < 0) fail_msg("%s", e.msg);
+    q.task = RUNTIME_CLASSIFY;
+    ask(r, &q, &got);
+    assert_int_equal(got.n_vector, n);
+    for (int i = 0; i < n; i++) sum += out[i] = got.vector[i];
+    test_result_deinit(&got);
+    runtime_free(r);
+    test_temp_dir_remove(dir);
+    return sum;
+}
+
+/* What problem_type means, from the same numbers: those of a regression, by softmax, by a sigmoid each. */
+static void test_problem_types(void **state) {
+    float  raw[4], apart[4], one[4];
+    double all = 0;
+    (void)state;
+    classes_of("bert_topics", "\"multi_label_classification\"", "\"regression\"", raw, 4);
+    classes_of("bert_topics", "\"multi_label_classification\"", "\"multi_label_classification\"", apart, 4);
+    float sum = classes_of("bert_topics", "\"multi_label_classification\"", "\"single_label_classification\"", one, 4);
+    assert_true(fabs((double)sum - 1) < 1e-6);
+    for (int i = 0; i < 4; i++) all += exp((double)raw[i]);
+    for (int i = 0; i < 4; i++) {
+        assert_true(fabs((double)apart[i] - 1 / (1 + exp(-(double)raw[i]))) < 1e-6);
+        assert_true(fabs((double)one[i] - exp((double)raw[i]) / all) < 1e-6);
+    }
+    assert_true(fabs((double)one[0] - (double)one[1]) > 1e-4);
+}
+
+/* What config.json says about a head and is not known here is refused by name. */
+static void test_heads(void **state) {
+    static const struct {
+        const char *model, *old, *new, *sentence;
+    } rows[] = {
+        { "bert_topics", "\"multi_label_classification\"", "\"ordinal\"", "problem_type: \"ordinal\"" },
+        { "deberta_nli", "\"2\": \"neutral\"", "\"2\": \"neutral\", \"3\": \"more\"",
+          "id2label: 4 names for 3 classes" },
+        { "deberta_nli", "\"pooler_hidden_act\": \"gelu\"", "\"pooler_hidden_act\": \"silu\"", "pooler_hidden_act" },
+        { "deberta_nli", "\"pooler_hidden_act\"", "\"classifier_pooling\": \"max\", \"x\"", "classifier_pooling" },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        runtime *r = NULL;
+        char    *dir;
+        err      e = { 0 };
+        if (open_edited(rows[i].model, rows[i].old, rows[i].new, &r, &dir, &e) == 0) fail_msg("row %zu opens", i);
+        if (!strstr(e.msg, rows[i].sentence)) fail_msg("row %zu: %s", i, e.msg);
+        test_temp_dir_remove(dir);
+    }
+    runtime *words = NULL;
+    char    *dir;
+    err      e = { 0 };
+    if (open_edited("bert_topics", "BertForSequenceClassification", "BertForTokenClassification", &words, &dir, &e) < 0)
+        fail_msg("%s", e.msg);
+    runtime_request every = embed_request("a text");
+    every.task = RUNTIME_CLASSIFY;
+    test_request_refused(words, &every, ERR_UNSUPPORTED, "no classification head");
+    runtime_free(words);
+    test_temp_dir_remove(dir);
+    runtime        *none = open_golden("bert_mean"), *nli = open_golden("deberta_nli");
+    runtime_request q = embed_request("a text");
+    q.task = RUNTIME_CLASSIFY;
+    test_request_refused(none, &q, ERR_UNSUPPORTED, "classify: this model has no classification head");
+    q.n_choices = 2;
+    test_request_refused(nli, &q, ERR_ARG, "n: a text has one answer");
+    q = embed_request("a text");
+    q.task = RUNTIME_RERANK;
+    q.suffix = view_of("another");
+    test_request_refused(nli, &q, ERR_UNSUPPORTED, "no ranking head");
+    runtime_free(none);
+    runtime_free(nli);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_long),       cmocka_unit_test(test_refusals), cmocka_unit_test(test_sides),
-        cmocka_unit_test(test_dimensions), cmocka_unit_test(test_modules),
+        cmocka_unit_test(test_dimensions), cmocka_unit_test(test_modules),  cmocka_unit_test(test_problem_types),
+        cmocka_unit_test(test_heads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 #include "unit/support/support.h"
 
 #include "base/file.h"
+#include "formats/meta.h"
 #include "unit/support/runtime_support.h"
 
 #include <math.h>
@@ -336,6 +337,61 @@ static void test_template(void **state) {
     assert_non_null(strstr(e.msg, "template"));
 }
 
+/* The demo's file with a key in front of the others; 64 bytes, so that everything behind them stays aligned. */
+static void put_muted(const char *path, const uint16_t ids[5]) {
+    struct __attribute__((packed)) {
+        uint64_t length;
+        char     key[30];
+        uint32_t array, u16;
+        uint64_t n;
+        uint16_t ids[5];
+    } entry = { 30, "tokenizer.ggml.suppress_tokens", META_ARRAY, META_U16, 5, { 0 } };
+    char    *data;
+    size_t   bytes;
+    uint64_t n_keys;
+    err      e = { 0 };
+    _Static_assert(sizeof entry == 64, "a multiple of 32");
+    memcpy(entry.ids, ids, sizeof entry.ids);
+    assert_int_equal(file_read(&data, &bytes, TEST_DEMO, 64 << 20, &e), 0);
+    memcpy(&n_keys, data + 16, sizeof n_keys);
+    n_keys++;
+    memcpy(data + 16, &n_keys, sizeof n_keys);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_true(fwrite(data, 24, 1, f) == 1 && fwrite(&entry, sizeof entry, 1, f) == 1 &&
+                fwrite(data + 24, bytes - 24, 1, f) == 1);
+    assert_int_equal(fclose(f), 0);
+    free(data);
+}
+
+/* Tokens that the file forbids are not said, whatever the request wants; ids that do not exist are no mistake. */
+static void test_muted(void **state) {
+    char           *dir = test_temp_dir(), path[256];
+    runtime_options o = { .path = path, .engine = { .n_threads = 1 } };
+    sampling_bias   wish = { 28, 100 };
+    runtime_request q;
+    test_result     r;
+    runtime        *m;
+    err             e = { 0 };
+    (void)state;
+    snprintf(path, sizeof path, "%s/muted.gguf", dir);
+    put_muted(path, (uint16_t[]){ 28, 65535, 26, 28, 26 }); /* 4 and 2 */
+    if (runtime_open(&m, &o, &e) < 0) fail_msg("%s", e.msg);
+    test_greedy(&q, SUM);
+    q.max_tokens = 24;
+    test_ask(m, &q, &r);
+    assert_true(r.a[0].usage.generated_tokens > 0);
+    assert_null(strpbrk(str_cstr(&r.a[0].content), "42"));
+    test_result_deinit(&r);
+    q.sampling.bias = &wish;
+    q.sampling.n_bias = 1;
+    test_ask(m, &q, &r);
+    assert_null(strpbrk(str_cstr(&r.a[0].content), "42"));
+    test_result_deinit(&r);
+    runtime_free(m);
+    test_temp_dir_remove(dir);
+}
+
 static void test_mistakes(void **state) {
     view            empty = { "", 0 };
     int32_t         token = 1 << 28;
@@ -508,7 +564,7 @@ int main(void) {
         cmocka_unit_test(test_message_forms),    cmocka_unit_test(test_template),
         cmocka_unit_test(test_mistakes),         cmocka_unit_test(test_too_long),
         cmocka_unit_test(test_cancel),           cmocka_unit_test(test_close),
-        cmocka_unit_test(test_queue_full),
+        cmocka_unit_test(test_queue_full),       cmocka_unit_test(test_muted),
     };
     return cmocka_run_group_tests(tests, test_demo_open, test_demo_close);
 }

@@ -43,6 +43,7 @@ void test_collect(void *ctx, const runtime_event *ev) {
             if (ev->top[i].logprob > ev->top[i - 1].logprob) r->bad = true;
         break;
     case RUNTIME_EMBEDDING:
+    case RUNTIME_CLASSES:
         r->n_vector = ev->n_vector;
         if (ev->n_vector <= 1024) memcpy(r->vector, ev->vector, (size_t)ev->n_vector * sizeof *r->vector);
         break;

@@ -10,7 +10,7 @@
 #include "convert/gguf_writer.h"
 #include "media/media.h"
 #include "tensor/half.h"
-#include "vision/vision.h"
+#include "vision/internal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -29,6 +29,22 @@ static const name_row names[] = {
     { "embeddings.patch_embedding.bias", "v.patch_embd.bias" },
     { "embeddings.position_embedding.weight", "v.position_embd.weight" },
     { "embeddings.class_embedding", "v.class_embd" },
+    { "embeddings.cls_token", "v.class_embd" },
+    { "embeddings.position_embeddings", "v.position_embd.weight" },
+    { "embeddings.patch_embeddings.projection.weight", "v.patch_embd.weight" },
+    { "embeddings.patch_embeddings.projection.bias", "v.patch_embd.bias" },
+    { "image_newline", "model.image_newline" },
+    { "vision_projection.norm.weight", "mm.input_norm.weight" },
+    { "vision_projection.patch_merger.merging_layer.weight", "mm.patch_merger.weight" },
+    { "#layernorm_before", "ln1" },
+    { "#layernorm_after", "ln2" },
+    { "#attention.q_norm", "attn_q_norm" },
+    { "#attention.k_norm", "attn_k_norm" },
+    { "#attention.projection_layer", "attn_out" },
+    { "#lambda_1", "ls1.weight" },
+    { "#lambda_2", "ls2.weight" },
+    { "multi_modal_projector.layer_norm.weight", "mm.model.mlp.0.weight" },
+    { "multi_modal_projector.layer_norm.bias", "mm.model.mlp.0.bias" },
     { "pre_layrnorm.weight", "v.pre_ln.weight" },
     { "pre_layrnorm.bias", "v.pre_ln.bias" },
     { "post_layernorm.weight", "v.post_ln.weight" },
@@ -72,9 +88,30 @@ static const name_row names[] = {
     { "visual.merger.linear_fc1.bias", "mm.0.bias" },
     { "visual.merger.linear_fc2.weight", "mm.2.weight" },
     { "visual.merger.linear_fc2.bias", "mm.2.bias" },
+    { "visual.post_conv_layernorm.weight", "v.norm_embd.weight" },
+    { "visual.post_layernorm.weight", "v.post_ln.weight" },
+    { "visual.downsample.weight", "mm.patch_merger.weight" },
+    { "visual.downsample.bias", "mm.patch_merger.bias" },
+    { "visual.merger.proj.weight", "mm.model.fc.weight" },
+    { "visual.merger.post_projection_norm.weight", "mm.post_norm.weight" },
+    { "visual.merger.post_projection_norm.bias", "mm.post_norm.bias" },
+    { "visual.merger.gate_proj.weight", "mm.gate.weight" },
+    { "visual.merger.up_proj.weight", "mm.up.weight" },
+    { "visual.merger.down_proj.weight", "mm.down.weight" },
+    { "mlp_AR.pre_norm.weight", "mm.input_norm.weight" },
+    { "mlp_AR.pre_norm.bias", "mm.input_norm.bias" },
+    { "mlp_AR.linear_1.weight", "mm.1.weight" },
+    { "mlp_AR.linear_1.bias", "mm.1.bias" },
+    { "mlp_AR.linear_2.weight", "mm.2.weight" },
+    { "mlp_AR.linear_2.bias", "mm.2.bias" },
+    { "#attn.q_norm", "attn_q_norm" },
+    { "#attn.k_norm", "attn_k_norm" },
     { "#norm1", "ln1" },
     { "#norm2", "ln2" },
     { "#attn.qkv", "attn_qkv" },
+    { "#attn.q", "attn_q" },
+    { "#attn.k", "attn_k" },
+    { "#attn.v", "attn_v" },
     { "#attn.proj", "attn_out" },
     { "#mlp.linear_fc1", "ffn_up" },
     { "#mlp.linear_fc2", "ffn_down" },
@@ -86,6 +123,15 @@ static const name_row names[] = {
     { "vision_tower.std_bias", "v.std_bias" },
     { "vision_tower.std_scale", "v.std_scale" },
     { "embed_vision.embedding_projection.weight", "mm.input_projection.weight" },
+    { "vision_embedder.patch_dense.weight", "v.patch_embd.weight" },
+    { "vision_embedder.patch_dense.bias", "v.patch_embd.bias" },
+    { "vision_embedder.patch_ln1.weight", "v.patch_norm.1.weight" },
+    { "vision_embedder.patch_ln1.bias", "v.patch_norm.1.bias" },
+    { "vision_embedder.patch_ln2.weight", "v.patch_norm.2.weight" },
+    { "vision_embedder.patch_ln2.bias", "v.patch_norm.2.bias" },
+    { "vision_embedder.pos_norm.weight", "v.patch_norm.3.weight" },
+    { "vision_embedder.pos_norm.bias", "v.patch_norm.3.bias" },
+    { "vision_embedder.pos_embedding", "v.position_embd.weight" },
     { "#input_layernorm", "ln1" },
     { "#post_attention_layernorm", "attn_post_norm" },
     { "#pre_feedforward_layernorm", "ln2" },
@@ -102,8 +148,6 @@ static const name_row names[] = {
     { "layernorm_post.bias", "v.post_ln.bias" },
     { "vision_adapter.mlp.fc1.weight", "mm.model.mlp.1.weight" },
     { "vision_adapter.mlp.fc2.weight", "mm.model.mlp.2.weight" },
-    { "multi_modal_projector.layer_norm.weight", "mm.input_norm.weight" },
-    { "multi_modal_projector.layer_norm.bias", "mm.input_norm.bias" },
     { "vision_tower.patch_embed.proj.weight", "v.patch_embd.weight" },
     { "vision_tower.patch_embed.proj.bias", "v.patch_embd.bias" },
     { "patch_embed.pos_emb.weight", "v.position_embd.weight" },
@@ -128,13 +172,32 @@ typedef struct family_row {
 } family_row;
 
 static const family_row families[] = {
-    { "gemma3", "gemma3", NULL, false },           { "llava", "mlp", "mm.0", false },
-    { "idefics3", "idefics3", NULL, false },       { "mistral3", "pixtral", "mm.1", true },
-    { "pixtral", "pixtral", "mm.1", true },        { "qwen2_5_vl", "qwen2.5vl_merger", NULL, false },
-    { "qwen2_vl", "qwen2vl_merger", NULL, false }, { "qwen3_vl", "qwen3vl_merger", NULL, false },
-    { "gemma4", "gemma4v", NULL, false },          { "llama4", "llama4", "mm.model.fc", false },
-    { "lfm2_vl", "lfm2", "mm.1", false },          { "kimi_vl", "kimivl", "mm.1", false },
-    { "kimi_k25", "kimik25", NULL, true },         { "minicpmv4_6", "minicpmv4_6", NULL, false },
+    { "gemma3", "gemma3", NULL, false },
+    { "llava", "mlp", "mm.0", false },
+    { "idefics3", "idefics3", NULL, false },
+    { "mistral3", "pixtral", "mm.1", true },
+    { "pixtral", "pixtral", "mm.1", true },
+    { "qwen2_5_vl", "qwen2.5vl_merger", NULL, false },
+    { "qwen2_vl", "qwen2vl_merger", NULL, false },
+    { "qwen3_vl", "qwen3vl_merger", NULL, false },
+    { "gemma4", "gemma4v", NULL, false },
+    { "gemma4_unified", "gemma4uv", NULL, false },
+    { "glm4v", "glm4v", NULL, false },
+    { "glm_ocr", "glm4v", NULL, false },
+    { "paddleocr_vl", "paddleocr", "mm.1", false },
+    { "exaone4_5", "exaone4_5", NULL, false },
+    { "qwen2_5_omni", "qwen2.5o", NULL, false },
+    { "qwen3_omni_moe", "qwen3vl_merger", NULL, false },
+    { "internvl", "internvl", "mm.model.mlp.1", false },
+    { "internvl_6b", "internvl", "mm.model.mlp.1", false },
+    { "llava_next", "mlp", "mm.0", false },
+    { "granite_vision", "mlp", "mm.0", false },
+    { "lighton_ocr", "lightonocr", "mm.1", true },
+    { "llama4", "llama4", "mm.model.fc", false },
+    { "lfm2_vl", "lfm2", "mm.1", false },
+    { "kimi_vl", "kimivl", "mm.1", false },
+    { "kimi_k25", "kimik25", NULL, true },
+    { "minicpmv4_6", "minicpmv4_6", NULL, false },
     { "minicpmv", "resampler", NULL, false },
 };
 
@@ -145,7 +208,11 @@ static bool ends(const char *name, const char *end) { return view_ends(view_of(n
 static const char *own_name(const family_row *f, const char *usual) {
     static const struct {
         const char *family, *from, *to;
-    } other[] = { { "llama4", "attn_post_norm", "ln2" }, { "kimi", "ln1", "ln2" }, { "kimi", "ffn_up", "ffn_down" } };
+    } other[] = { { "llama4", "attn_post_norm", "ln2" },
+                  { "kimi", "ln1", "ln2" },
+                  { "kimi", "ffn_up", "ffn_down" },
+                  { "lfm2_vl", "mm.model.mlp.0.weight", "mm.input_norm.weight" },
+                  { "lfm2_vl", "mm.model.mlp.0.bias", "mm.input_norm.bias" } };
     for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
         if (strncmp(f->name, other[i].family, strlen(other[i].family)) == 0 && strcmp(usual, other[i].from) == 0)
             return other[i].to;
@@ -183,13 +250,21 @@ static bool merger_name(const char *hf, char *out, size_t bytes) {
 
 /* False: the tensor is not the tower's. */
 static bool gguf_name(const family_row *f, const char *hf, int run, char *out, size_t bytes) {
+    if (strncmp(hf, "thinker.", 8) == 0) hf += 8;
     const char *layer = strstr(hf, "layers.");
     if (!layer) layer = strstr(hf, "blocks.");
-    const char *dot = layer ? strchr(layer + 7, '.') : NULL, *deep = strstr(hf, "deepstack_merger_list.");
+    if (!layer) layer = strstr(hf, ".layer.");
+    const char *dot = layer ? strchr(layer + 7, '.') : NULL, *deep = strstr(hf, "merger_list.");
     if (!strstr(hf, "visual.") && (strncmp(hf, "model.layers.", 13) == 0 || strstr(hf, "embed_tokens"))) return false;
     if (deep) { /* by the layer: 0 and 2 */
-        const char *what = strchr(deep + 22, '.') + 1;
-        snprintf(out, bytes, "v.deepstack.%d.%s", 2 * atoi(deep + 22), what + (strncmp(what, "linear_", 7) ? 0 : 7));
+        static const char *const ours[][2] = { { "norm", "norm" },      { "ln_q", "norm" }, { "linear_fc1", "fc1" },
+                                               { "linear_fc2", "fc2" }, { "mlp.0", "fc1" }, { "mlp.2", "fc2" } };
+        const char              *what = strchr(deep + 12, '.') + 1;
+        for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) {
+            size_t n = strlen(ours[i][0]);
+            if (strncmp(what, ours[i][0], n) == 0)
+                snprintf(out, bytes, "v.deepstack.%d.%s%s", 2 * atoi(deep + 12), ours[i][1], what + n);
+        }
         return true;
     }
     if (strncmp(hf, "llm.", 4) == 0) return false;
@@ -198,10 +273,11 @@ static bool gguf_name(const family_row *f, const char *hf, int run, char *out, s
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         size_t n = strlen(names[i].hf) - 1;
         if (names[i].hf[0] != '#' && ends(hf, names[i].hf)) {
-            snprintf(out, bytes, "%s", names[i].gguf);
+            snprintf(out, bytes, "%s", own_name(f, names[i].gguf));
             return true;
         }
-        if (names[i].hf[0] == '#' && dot && strncmp(dot + 1, names[i].hf + 1, n) == 0 && dot[1 + n] == '.') {
+        if (names[i].hf[0] == '#' && dot && strncmp(dot + 1, names[i].hf + 1, n) == 0 &&
+            (dot[1 + n] == '.' || dot[1 + n] == '\0')) {
             if (atoi(layer + 7) >= run) return false; /* converters leave out what is not used */
             bool        first = strstr(hf, ".norm0.") || strstr(hf, ".fc0.");
             const char *own = first ? names[i].gguf : own_name(f, names[i].gguf);
@@ -212,10 +288,12 @@ static bool gguf_name(const family_row *f, const char *hf, int run, char *out, s
     }
     for (int i = 1; i <= 2; i++) {
         char module[64];
-        snprintf(module, sizeof module, "multi_modal_projector.linear_%d", i);
+        snprintf(module, sizeof module, "%s.linear_%d",
+                 strstr(hf, "vision_projection.") ? "vision_projection" : "multi_modal_projector", i);
         const char *at = strstr(hf, module);
         if (!at) continue;
-        snprintf(out, bytes, "%s%s", i == 1 ? f->first : "mm.2", at + strlen(module));
+        const char *second = strncmp(f->name, "internvl", 8) == 0 ? "mm.model.mlp.3" : "mm.2";
+        snprintf(out, bytes, "%s%s", i == 1 ? f->first : second, at + strlen(module));
         return true;
     }
     return false;
@@ -225,6 +303,12 @@ static int number(const json_value *v, const char *key, int dflt) {
     int64_t x = dflt;
     (void)json_int(json_get(v, key), &x);
     return (int)x;
+}
+
+/* Of a square, which may be one number or two. */
+static int side_of(const json_value *v, const char *key, int dflt) {
+    int64_t x;
+    return json_int(json_at(json_get(v, key), 0), &x) ? (int)x : number(v, key, dflt);
 }
 
 static int text_width(const json_value *config) {
@@ -260,6 +344,21 @@ static void add(gguf_writer *w, const char *name, int type, int n_dims, const in
                 size_t bytes) {
     err e = { 0 };
     assert_int_equal(gguf_writer_add(w, name, type, n_dims, dims, data, bytes, &e), 0);
+}
+
+/* Of the 12B of Gemma 4: the channels of a patch apart, and places of columns in front of those of rows. */
+static void turn_large_patches(float *to, const float *x, const model_tensor *t, const char *name, int64_t elems) {
+    int64_t inner = t->dims[0], area = inner / 3, places = elems / inner / 2;
+    bool    colours = strstr(name, "patch_embd.weight") || strstr(name, "patch_norm.1.");
+    for (int64_t i = 0; i < elems; i++) {
+        int64_t at = i % inner, row = i / inner;
+        if (colours)
+            to[row * inner + at % 3 * area + at / 3] = x[i];
+        else if (strstr(name, "position"))
+            to[(row % 2 * places + row / 2) * inner + at] = x[i];
+        else
+            to[i] = x[i];
+    }
 }
 
 /* Of a kernel over two frames, [n][3][2][y][x], each frame's; of one with the channels last, [n][y][x][3]. */
@@ -302,17 +401,20 @@ static void add_tensor(gguf_writer *w, const family_row *f, const model_tensor *
     int  heads = number(vc, "num_attention_heads", number(vc, "num_heads", 1)), n_dims = t->n_dims ? t->n_dims : 1;
     bool qkv = strstr(name, "attn_qkv") != NULL, apart = strcmp(f->name, "kimi_k25") == 0 && qkv;
     bool split = (strncmp(f->name, "qwen2", 5) == 0 || strcmp(f->name, "kimi_vl") == 0 || name[0] == 'r') && qkv;
-    bool plain = strcmp(f->name, "llama4") == 0, kernel = strstr(name, "patch_embd.weight") && t->n_dims != 4 && !plain;
+    bool large = strcmp(f->name, "gemma4_unified") == 0;
+    bool plain = strcmp(f->name, "llama4") == 0,
+         kernel = strstr(name, "patch_embd.weight") && t->n_dims != 4 && !plain && !large;
     int64_t elems = 1;
     for (int i = 0; i < t->n_dims; i++) elems *= t->dims[i];
     if (t->n_dims <= 1 || strstr(name, "patch_embd") || strstr(name, "position")) { /* f32, as converters do it */
-        float *x = malloc((size_t)elems * (kernel ? 2 : 1) * sizeof *x);
+        float *x = malloc((size_t)elems * (kernel || large ? 2 : 1) * sizeof *x);
         for (int64_t i = 0; i < elems; i++) {
             x[i] = tensor_bf16_to_f32(((const uint16_t *)(const void *)t->data)[i]);
             if (strstr(name, "soft_emb_norm")) x[i] += 1;
         }
         if (apart) part(x, sizeof *x, heads, elems); /* a bias */
         *keep = x;
+        if (large) turn_large_patches(x + elems, x, t, name, elems);
         if (kernel)
             add_patches(w, t, name, x, x + elems);
         else if (split)
@@ -321,7 +423,11 @@ static void add_tensor(gguf_writer *w, const family_row *f, const model_tensor *
             add(w, name, TENSOR_F32, 2, (int64_t[]){ t->dims[0], t->dims[1] * t->dims[2] }, x,
                 (size_t)elems * sizeof *x);
         else
-            add(w, name, TENSOR_F32, n_dims, t->n_dims ? t->dims : (int64_t[]){ 1 }, x, (size_t)elems * sizeof *x);
+            add(w, name, TENSOR_F32, n_dims,
+                large && t->n_dims == 3 ? (int64_t[]){ t->dims[0], t->dims[2], 2 }
+                : t->n_dims             ? t->dims
+                                        : (int64_t[]){ 1 },
+                large ? x + elems : x, (size_t)elems * sizeof *x);
         return;
     }
     uint8_t *x = malloc(t->bytes);
@@ -344,34 +450,67 @@ static void set(gguf_writer *w, const char *key, int64_t value) {
     assert_int_equal(gguf_writer_set_int(w, full, META_U32, value, NULL), 0);
 }
 
+static size_t n_taps(const json_value *vc) { return json_count(json_get(vc, "deepstack_visual_indexes")); }
+
 static void set_qwen(gguf_writer *w, const family_row *f, const json_value *vc) {
-    bool second = strcmp(f->name, "qwen2_5_vl") == 0;
+    bool exaone = strcmp(f->name, "exaone4_5") == 0, second = exaone || strncmp(f->name, "qwen2_5", 7) == 0;
+    if (exaone) set(w, "attention.head_count_kv", number(vc, "num_key_value_heads", 0));
     set(w, "spatial_merge_size", number(vc, "spatial_merge_size", 0));
     if (second) {
-        set(w, "n_wa_pattern", 2); /* of three layers the second sees everything */
+        set(w, "n_wa_pattern", 2); /* the second layer sees everything */
         set(w, "window_size", number(vc, "window_size", 0));
-    } else if (strcmp(f->name, "qwen3_vl") == 0) {
+    } else if (n_taps(vc)) {
         const bool deep[] = { true, false, true };
-        assert_int_equal(gguf_writer_set_array(w, "clip.vision.is_deepstack_layers", META_BOOL, deep, 3, NULL), 0);
+        assert_int_equal(gguf_writer_set_array(w, "clip.vision.is_deepstack_layers", META_BOOL, deep,
+                                               (size_t)number(vc, "depth", 0), NULL),
+                         0);
     }
+}
+
+static void set_grids(gguf_writer *w, const json_value *config) {
+    const json_value *grids = json_get(config, "image_grid_pinpoints"),
+                     *taps = json_get(config, "vision_feature_layer");
+    int32_t flat[16], layers[4];
+    size_t  n = 2 * json_count(grids);
+    int64_t x = 0;
+    assert_true(n <= 16);
+    for (size_t i = 0; i < n; i++) {
+        assert_true(json_int(json_at(json_at(grids, i / 2), i % 2), &x));
+        flat[i] = (int32_t)x;
+    }
+    assert_int_equal(gguf_writer_set_array(w, "clip.vision.image_grid_pinpoints", META_I32, flat, n, NULL), 0);
+    if (!json_is(taps, JSON_K_ARRAY)) return;
+    for (size_t i = 0; i < json_count(taps); i++) { /* converters count from the front */
+        assert_true(json_int(json_at(taps, i), &x));
+        layers[i] = (int32_t)(x + 1 + number(json_get(config, "vision_config"), "num_hidden_layers", 0));
+    }
+    assert_int_equal(gguf_writer_set_array(w, "clip.vision.feature_layer", META_I32, layers, json_count(taps), NULL),
+                     0);
 }
 
 static void set_keys(gguf_writer *w, const family_row *f, const json_value *config, const json_value *pre, int run) {
     const json_value *vc = json_get(config, "vision_config");
     const char *const lists[] = { "image_mean", "image_std" };
-    bool              eps = json_get(vc, "layer_norm_eps") != NULL;
+    bool              eps = json_get(vc, "layer_norm_eps") != NULL, paddle = strcmp(f->name, "paddleocr_vl") == 0;
     double            x = 1e-5;
     assert_int_equal(gguf_writer_set_string(w, "general.architecture", "clip", NULL), 0);
-    assert_int_equal(gguf_writer_set_string(w, "clip.projector_type", f->projector, NULL), 0);
+    bool sounds = strcmp(f->name, "qwen3_omni_moe") == 0; /* a file that says it of pictures and of sounds */
+    assert_int_equal(
+        gguf_writer_set_string(w, sounds ? "clip.vision.projector_type" : "clip.projector_type", f->projector, NULL),
+        0);
     set(w, "block_count", run);
-    set(w, "embedding_length", number(vc, "embed_dim", number(vc, "hidden_size", 0)));
+    set(w, "embedding_length", number(vc, "embed_dim", number(vc, "hidden_size", number(vc, "mm_embed_dim", 0))));
     set(w, "feed_forward_length", number(vc, "intermediate_size", 32)); /* Qwen 2 VL: the language model's width */
     set(w, "attention.head_count", number(vc, "num_attention_heads", number(vc, "num_heads", 0)));
-    set(w, "patch_size", number(vc, "patch_size", 0));
-    set(w, "image_size", number(vc, "image_size", 4 * number(vc, "patch_size", 0))); /* Qwen 3 VL: 16 places */
+    set(w, "patch_size", side_of(vc, "patch_size", 0));
+    set(w, "image_size", paddle ? 137 : side_of(vc, "image_size", 4 * number(vc, "patch_size", 0))); /* Qwen 3 VL: 16 */
     set(w, "projection_dim", text_width(config));
     if (eps) (void)json_number(json_get(vc, "layer_norm_eps"), &x);
-    if (strcmp(f->name, "gemma4") == 0) x = 1e-6;
+    if (strncmp(f->name, "gemma4", 6) == 0) x = 1e-6;
+    if (paddle) { /* image_size is the root of the largest area there */
+        set(w, "image_min_pixels", number(pre, "min_pixels", 0));
+        set(w, "image_max_pixels", number(pre, "max_pixels", 0));
+    }
     assert_int_equal(gguf_writer_set_real(w, "clip.vision.attention.layer_norm_epsilon", META_F32, x, NULL), 0);
     if (strcmp(f->name, "idefics3") == 0) {
         set(w, "projector.scale_factor", number(config, "scale_factor", 0));
@@ -392,9 +531,16 @@ static void set_keys(gguf_writer *w, const family_row *f, const json_value *conf
         set(w, "image_size", number(pre, "scale_resolution", 0));
         assert_int_equal(gguf_writer_set_array(w, "clip.vision.wa_layer_indexes", META_I32, &after, 1, NULL), 0);
     }
+    if (json_get(config, "image_grid_pinpoints")) set_grids(w, config);
+    if (strncmp(f->name, "internvl", 8) == 0) {
+        set(w, "projector.scale_factor", 2);
+        set(w, "preproc_max_tiles", 6);
+    }
     if (strcmp(f->name, "gemma3") == 0) set(w, "projector.scale_factor", 2); /* 4 x 4 patches, 2 x 2 tokens */
-    if (strcmp(f->name, "mistral3") == 0) set(w, "spatial_merge_size", number(config, "spatial_merge_size", 0));
-    if (strncmp(f->name, "qwen", 4) == 0) set_qwen(w, f, vc);
+    if (strcmp(f->name, "gemma4_unified") == 0) set(w, "projector.scale_factor", number(vc, "pooling_kernel_size", 0));
+    if (strcmp(f->name, "mistral3") == 0 || strcmp(f->name, "lighton_ocr") == 0)
+        set(w, "spatial_merge_size", number(config, "spatial_merge_size", 0));
+    if (strncmp(f->name, "qwen", 4) == 0 || strcmp(f->name, "exaone4_5") == 0) set_qwen(w, f, vc);
     if (strcmp(f->name, "pixtral") == 0 || strcmp(f->name, "mistral3") == 0) /* the activation is the family's there */
         assert_true(json_cstr(json_get(vc, "hidden_act")) != NULL);
     for (int i = 0; i < 2; i++) {
@@ -411,13 +557,13 @@ static void set_keys(gguf_writer *w, const family_row *f, const json_value *conf
 }
 
 static void write_mmproj(const family_row *f, const model_file *m, const json_value *pre, const char *path) {
-    const json_value *config = model_file_config(m), *vc = json_get(config, "vision_config");
+    const json_value *config = source_outer(m), *vc = json_get(config, "vision_config");
     size_t            n = model_file_tensor_count(m);
     void            **kept = calloc(n, sizeof *kept);
-    int               run = number(vc, "num_hidden_layers", number(vc, "depth", 0)) - (strcmp(f->name, "llava") == 0);
-    gguf_writer      *w;
-    char              name[96];
-    err               e = { 0 };
+    int          run = number(vc, "num_hidden_layers", number(vc, "depth", 0)) - (strncmp(f->name, "llava", 5) == 0);
+    gguf_writer *w;
+    char         name[96];
+    err          e = { 0 };
     assert_int_equal(gguf_writer_open(&w, 0, &e), 0);
     set_keys(w, f, config, pre, run);
     for (size_t i = 0; i < n; i++) {
@@ -450,15 +596,15 @@ static void read_picture(pixels *p) {
 /* From the same pixels: mmproj files leave some sizes to the family. */
 static void same_rows(const family_row *f, vision *one, vision *two, const pixels *p, int width) {
     /* Those whose patches, or a matrix, lie in another order. */
-    bool bits = !f->permuted && strcmp(f->name, "gemma4") != 0 && strcmp(f->name, "lfm2_vl") != 0 &&
+    bool bits = !f->permuted && strncmp(f->name, "gemma4", 6) != 0 && strcmp(f->name, "lfm2_vl") != 0 &&
                 strcmp(f->name, "minicpmv") != 0;
     pixels *tiles;
     float  *a, *b;
     int     n_tiles, n, m;
     err     e = { 0 };
     assert_int_equal(vision_cut(one, p, &tiles, &n_tiles, &e), 0);
-    assert_int_equal(vision_encode_cut(one, tiles, n_tiles, &a, &n, &e), 0);
-    assert_int_equal(vision_encode_cut(two, tiles, n_tiles, &b, &m, &e), 0);
+    assert_int_equal(vision_encode_cut(one, p, tiles, n_tiles, &a, &n, &e), 0);
+    assert_int_equal(vision_encode_cut(two, p, tiles, n_tiles, &b, &m, &e), 0);
     assert_int_equal(n, m);
     size_t floats = (size_t)n * (size_t)width;
     if (bits && memcmp(a, b, floats * sizeof *a) != 0) print_message("%s: the rows differ\n", f->name);
@@ -490,8 +636,8 @@ static void check(const family_row *f, const char *dir) {
         return;
     }
     assert_int_equal(model_file_open(&m, path, &e), 0);
-    int width = text_width(model_file_config(m));
-    if (strcmp(f->name, "qwen3_vl") == 0) width *= 3; /* two taps */
+    int width = text_width(source_outer(m));
+    width *= 1 + (int)n_taps(json_get(source_outer(m), "vision_config"));
     snprintf(path, sizeof path, "%s/%s/preprocessor_config.json", DIR, f->name);
     text = read_text(path, &n);
     arena_init(&mem, 0);

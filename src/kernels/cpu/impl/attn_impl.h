@@ -22,6 +22,7 @@ typedef struct attn_block {
     int              kv_head, n;    /* lanes in use */
     const float     *q[ATTN_LANES]; /* [k_dim] */
     int              head[ATTN_LANES];
+    int              row[ATTN_LANES];
     int64_t          pos[ATTN_LANES];
     int64_t          lo[ATTN_LANES], hi[ATTN_LANES]; /* positions the lane sees */
     float           *k, *v, *s;                      /* chunk in f32; scores [lane][CHUNK] */
@@ -196,16 +197,31 @@ static void lane_softmax(const attn_args *a, float *s, const float *bias, int64_
     }
 }
 
-/* The biases of chunk c for one lane into to; NULL: there are none. */
-static const float *lane_bias(const attn_block *b, int lane, int64_t c, float *to) {
+/* Adds the terms by distance of positions [j0, j1) of chunk c. */
+static void lane_apart(const attn_block *b, int lane, int64_t c, int64_t j0, int64_t j1, float *to) {
+    const attn_args *a = b->a;
+    const int64_t    reach = a->apart_reach, first = c * CHUNK - b->pos[lane];
+    const size_t     head = (size_t)b->head[lane] * (size_t)a->apart_n;
+    const float     *q = a->apart_q + (size_t)b->row[lane] * a->apart_stride + head;
+    const float     *k = a->apart_k + (size_t)(c * CHUNK) * a->apart_stride + head;
+    for (int64_t j = j0; j < j1; j++) {
+        const int64_t d = first + j < -reach ? -reach : first + j > reach ? reach : first + j;
+        const size_t  which = (size_t)(int32_t)a->apart_which[reach + d];
+        to[j] += a->scale * (q[which] + k[(size_t)j * a->apart_stride + which]);
+    }
+}
+
+/* What is added to the scores of chunk c for one lane, of its positions [j0, j1), into to; NULL: nothing is. */
+static const float *lane_bias(const attn_block *b, int lane, int64_t c, int64_t j0, int64_t j1, float *to) {
     const attn_args *a = b->a;
     const int64_t    reach = a->bias_reach, first = c * CHUNK - b->pos[lane];
-    if (!a->bias) return NULL;
-    const float *row = a->bias + (size_t)b->head[lane] * (size_t)(2 * reach + 1) + reach;
+    if (!a->bias && !a->apart_which) return NULL;
+    const float *row = a->bias ? a->bias + (size_t)b->head[lane] * (size_t)(2 * reach + 1) + reach : NULL;
     for (int j = 0; j < CHUNK; j++) {
         const int64_t d = first + j < -reach ? -reach : first + j > reach ? reach : first + j;
-        to[j] = row[d];
+        to[j] = row ? row[d] : 0.0f;
     }
+    if (a->apart_which) lane_apart(b, lane, c, j0, j1, to);
     return to;
 }
 
@@ -350,6 +366,7 @@ static void block_lane(attn_block *b, int row, int head) {
         b->q[i] = y;
     }
     b->head[i] = head;
+    b->row[i] = row;
     b->pos[i] = a->pos[row];
     attn_row_range(a, row, &b->lo[i], &b->hi[i]);
 }
@@ -442,8 +459,8 @@ static void tile_run(int mr, attn_block *b, const int *lane, int64_t c, float *c
     float cm[TILE] = { 0 }, cl[TILE] = { 0 }, m[TILE], l[TILE], bias[CHUNK];
     for (int r = 0; r < mr; r++) {
         const float slope = a->alibi ? a->alibi[b->head[lane[r]]] : 0.0f;
-        lane_softmax(a, t.s[r], lane_bias(b, lane[r], c, bias), t.j0[r], t.j1[r], b->pos[lane[r]] - c * CHUNK, slope,
-                     &cm[r], &cl[r]);
+        lane_softmax(a, t.s[r], lane_bias(b, lane[r], c, t.j0[r], t.j1[r], bias), t.j0[r], t.j1[r],
+                     b->pos[lane[r]] - c * CHUNK, slope, &cm[r], &cl[r]);
         m[r] = b->m[lane[r]];
         l[r] = b->l[lane[r]];
         if (part) {

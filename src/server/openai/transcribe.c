@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * POST /v1/audio/transcriptions: the words that are said in a sound, of models that were taught to write them down (Voxtral, Qwen 3
+ * ASR). The body is a form with a file, as OpenAI's clients send it, or the same members as JSON with the file in base64; a form
+ * becomes such JSON here, so that there is one way of reading it. The model's template for this is the worker's to know
+ * (runtime_request.transcribe).
+ *
+ * Models that are not told the language say it first, "language English<asr_text>": that is left out.
+ */
+#include "server/content.h"
+#include "server/handlers.h"
+#include "server/http/base64.h"
+#include "server/http/multipart.h"
+#include "server/openai/openai.h"
+#include "server/params.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- forms --- */
+
+static bool is_text(view name) {
+    static const char *const texts[] = { "model", "language", "prompt", "response_format" };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        if (view_eq_c(name, texts[i])) return true;
+    }
+    return false;
+}
+
+/* true, false, or digits with a point: what JSON would write so. */
+static bool is_plain(view v) {
+    size_t digits = 0, points = 0, at = v.len && v.data[0] == '-';
+    if (view_eq_c(v, "true") || view_eq_c(v, "false")) return true;
+    if (v.len > 24 || (v.len > at + 1 && v.data[at] == '0' && v.data[at + 1] != '.')) return false;
+    for (size_t i = at; i < v.len; i++) {
+        digits += v.data[i] >= '0' && v.data[i] <= '9';
+        points += v.data[i] == '.';
+        if (v.data[i] == '.' && (i == at || i + 1 == v.len)) return false;
+    }
+    return digits > 0 && points <= 1 && digits + points + at == v.len;
+}
+
+static void put_part(jw *w, const multipart_part *p) {
+    char name[65];
+    memcpy(name, p->name.data, p->name.len);
+    name[p->name.len] = '\0';
+    jw_key(w, name);
+    if (view_eq_c(p->name, "file")) {
+        str_push(w->out, '"');
+        base64_put(w->out, p->data.data, p->data.len);
+        str_push(w->out, '"');
+        w->comma = true;
+    } else if (!is_text(p->name) && is_plain(p->data)) {
+        jw_raw(w, p->data);
+    } else {
+        jw_text(w, p->data);
+    }
+}
+
+/* A member that comes twice would be one thing here and another elsewhere. */
+static int check_name(view names[MULTIPART_MAX_PARTS], int n, view name, err *e) {
+    for (int i = 0; i < n; i++) {
+        if (names[i].len == name.len && memcmp(names[i].data, name.data, name.len) == 0)
+            return err_set(e, ERR_FORMAT, "the form has two parts of the name %.*s", (int)name.len, name.data);
+    }
+    names[n] = name;
+    return 0;
+}
+
+static int put_form(str *out, view type, view body, err *e) {
+    multipart      m;
+    multipart_part p;
+    view           names[MULTIPART_MAX_PARTS];
+    jw             w = jw_of(out);
+    int            n = 0, rc = multipart_open(&m, type, body, e);
+    jw_open(&w, '{');
+    while (rc == 0 && (rc = multipart_next(&m, &p, e)) == 1) {
+        if ((rc = check_name(names, n++, p.name, e)) == 0) put_part(&w, &p);
+    }
+    jw_close(&w, '}');
+    return rc < 0 ? rc : str_ok(out) ? 0 : err_set_nomem(e);
+}
+
+static bool read_body(exchange *x) {
+    const view *type = http_request_get(x->http, "content-type");
+    view        body = { str_cstr(&x->http->body), x->http->body.len };
+    str         json;
+    err         e = { 0 };
+    int         rc = 0;
+    str_init(&json);
+    if (type && multipart_is(*type)) {
+        if ((rc = put_form(&json, *type, body, &e)) == 0) body = (view){ str_cstr(&json), json.len };
+    }
+    if (rc == 0) rc = json_doc_parse(&x->doc, body.data, body.len, &e);
+    str_deinit(&json);
+    if (rc == 0) return true;
+    if (e.code == ERR_NOMEM)
+        exchange_error_nomem(x);
+    else
+        exchange_error(x, 400, "invalid_body", NULL, "%s", e.msg);
+    return false;
+}
+
+static void put_stream_error(exchange *x, const failure *f, const str *body) {
+    (void)f;
+    openai_put_event(x, body);
+}
+
+const api api_openai_form = { "openai", openai_put_error, put_stream_error, .heartbeat = openai_heartbeat,
+                              .read_body = read_body };
+
+/* --- answers --- */
+
+typedef struct transcribe_state {
+    collect answer;
+    bool    stream, plain; /* plain: a text, not JSON */
+    size_t  sent;          /* bytes of the content */
+    str     event;
+} transcribe_state;
+
+static void state_free(void *p) {
+    transcribe_state *s = p;
+    collect_deinit(&s->answer);
+    str_deinit(&s->event);
+    free(s);
+}
+
+/* Where the words begin in what was said so far; not over: nothing may be said of it yet. */
+static bool words_begin(const str *said, bool over, size_t *from) {
+    static const char before[] = "language ", mark[] = "<asr_text>";
+    const char       *text = str_cstr(said), *at = strstr(text, mark);
+    size_t            n = said->len < sizeof before - 1 ? said->len : sizeof before - 1;
+    *from = at ? (size_t)(at - text) + sizeof mark - 1 : 0;
+    bool may_follow = memcmp(text, before, n) == 0 && said->len < 64;
+    return at || over || !may_follow;
+}
+
+static void put_usage(jw *w, const collect *c) {
+    runtime_usage u;
+    collect_usage(c, &u);
+    jw_key(w, "usage");
+    jw_open(w, '{');
+    jw_put_cstr(w, "type", "tokens");
+    jw_put_int(w, "input_tokens", u.prompt_tokens);
+    jw_put_int(w, "output_tokens", u.generated_tokens);
+    jw_put_int(w, "total_tokens", u.prompt_tokens + u.generated_tokens);
+    jw_close(w, '}');
+}
+
+static view words_of(const transcribe_state *s) {
+    const str *said = &s->answer.choices[0].content;
+    size_t     from = 0;
+    (void)words_begin(said, true, &from);
+    return (view){ str_cstr(said) + from, said->len - from };
+}
+
+static void stream_piece(exchange *x, transcribe_state *s, bool over) {
+    const str *said = &s->answer.choices[0].content;
+    size_t     from = 0;
+    if (!words_begin(said, over, &from)) return;
+    if (s->sent < from) s->sent = from;
+    if (s->sent == said->len) return;
+    str_clear(&s->event);
+    jw w = jw_of(&s->event);
+    jw_open(&w, '{');
+    jw_put_cstr(&w, "type", "transcript.text.delta");
+    jw_put_text(&w, "delta", (view){ str_cstr(said) + s->sent, said->len - s->sent });
+    jw_close(&w, '}');
+    s->sent = said->len;
+    openai_put_event(x, &s->event);
+}
+
+static void on_event(exchange *x, size_t request, const runtime_event *ev) {
+    transcribe_state *s = x->state;
+    (void)request;
+    collect_event(&s->answer, ev);
+    if (s->stream && ev->kind == RUNTIME_CONTENT) stream_piece(x, s, false);
+}
+
+static void stream_over(exchange *x) {
+    transcribe_state *s = x->state;
+    stream_piece(x, s, true);
+    str_clear(&s->event);
+    jw w = jw_of(&s->event);
+    jw_open(&w, '{');
+    jw_put_cstr(&w, "type", "transcript.text.done");
+    jw_put_text(&w, "text", words_of(s));
+    put_usage(&w, &s->answer);
+    jw_close(&w, '}');
+    openai_put_event(x, &s->event);
+}
+
+static void reply_whole(exchange *x) {
+    transcribe_state *s = x->state;
+    view              words = words_of(s);
+    str               out;
+    if (!collect_ok(&s->answer)) {
+        exchange_error_nomem(x);
+        return;
+    }
+    str_init(&out);
+    if (s->plain) {
+        str_append(&out, words.data, words.len);
+        str_push(&out, '\n');
+        exchange_reply(x, 200, "text/plain; charset=utf-8", &out);
+        return;
+    }
+    jw w = jw_of(&out);
+    jw_open(&w, '{');
+    jw_put_text(&w, "text", words);
+    put_usage(&w, &s->answer);
+    jw_close(&w, '}');
+    exchange_reply(x, 200, "application/json", &out);
+}
+
+/* --- the request --- */
+
+static char *copy_text(exchange *x, str *text, view *out) {
+    char *copy = exchange_copy(x, text, out);
+    str_deinit(text);
+    return copy;
+}
+
+/* The sound as the one message, and what the template may know. False: answered, or a mistake in x->in. */
+static bool read_sound(exchange *x, runtime_request *q) {
+    content_reader c;
+    view           file;
+    str            messages;
+    if (!need_string(&x->in, &x->body, "file", &file)) return true;
+    node at = node_get(&x->body, "file");
+    content_init(&c, x, q);
+    content_sound_base64(&c, &at, file);
+    str_init(&messages);
+    jw w = jw_of(&messages);
+    jw_open(&w, '[');
+    jw_open(&w, '{');
+    jw_put_cstr(&w, "role", "user");
+    content_put(&c, &w);
+    jw_close(&w, '}');
+    jw_close(&w, ']');
+    content_deinit(&c);
+    return copy_text(x, &messages, &q->messages) != NULL;
+}
+
+static bool is_language(view v) {
+    for (size_t i = 0; i < v.len; i++) {
+        if (v.data[i] < 'a' || v.data[i] > 'z') return false;
+    }
+    return v.len == 2 || v.len == 3;
+}
+
+static bool read_variables(exchange *x, runtime_request *q) {
+    view language = { "", 0 }, prompt = { "", 0 };
+    str  variables;
+    if (read_string(&x->in, &x->body, "language", &language) && language.len && !is_language(language)) {
+        node at = node_get(&x->body, "language");
+        reader_fail(&x->in, &at, "must be a code of two or three letters, such as \"en\"");
+    }
+    read_string(&x->in, &x->body, "prompt", &prompt);
+    str_init(&variables);
+    jw w = jw_of(&variables);
+    jw_open(&w, '{');
+    jw_put_text(&w, "language", language);
+    jw_put_text(&w, "prompt", prompt);
+    jw_close(&w, '}');
+    return copy_text(x, &variables, &q->template_vars) != NULL;
+}
+
+void openai_transcribe(exchange *x) {
+    static const char *const formats[] = { "json", "text", NULL };
+    static const char *const refused[] = {
+        "timestamp_granularities", "timestamp_granularities[]", "include", "include[]",
+        "chunking_strategy",       "known_speaker_names[]",     NULL
+    };
+    runtime_request *q = exchange_requests(x, 1);
+    int              form = 0;
+    view             model;
+    bool             stream = false;
+    if (!q) return;
+    bool known = params_model(x, &x->body, !params_one_model(x), &model);
+    if (!known && !x->in.failed) return;
+    q->task = RUNTIME_CHAT;
+    q->transcribe = q->raw_answer = true;
+    q->sampling_set |= RUNTIME_SET_TEMPERATURE; /* OpenAI's default: no randomness */
+    q->sampling.temperature = 0;
+    if (!read_sound(x, q) || !read_variables(x, q)) return;
+    params_numbers(&x->in, &x->body, SAMPLING_BY_OPENAI, q);
+    params_max_tokens(x, &x->body, "max_tokens", q);
+    read_choice(&x->in, &x->body, "response_format", formats, &form);
+    read_bool(&x->in, &x->body, "stream", &stream);
+    for (size_t i = 0; refused[i]; i++) {
+        node at = read_any(&x->in, &x->body, refused[i]);
+        if (node_is(&at) != NODE_ABSENT) reader_fail(&x->in, &at, "is not supported");
+    }
+    if (x->in.failed) {
+        exchange_reject(x);
+        return;
+    }
+    transcribe_state *s = calloc(1, sizeof *s);
+    x->state = s;
+    x->state_free = s ? state_free : NULL;
+    if (!s || !collect_init(&s->answer, 1)) {
+        exchange_error_nomem(x);
+        return;
+    }
+    s->stream = stream;
+    s->plain = form == 1;
+    exchange_run(x, &(exchange_work){ .model = model,
+                                      .keep_alive_ms = HOST_KEEP_DEFAULT,
+                                      .requests = q,
+                                      .n_requests = 1,
+                                      .stream_type = stream ? "text/event-stream" : NULL,
+                                      .on_event = on_event,
+                                      .on_over = stream_over,
+                                      .on_reply = reply_whole });
+}

@@ -1,0 +1,600 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Ears whose encoders are kin to Whisper's (tests/golden/hearing, compared with transformers by test_hearing): an mmproj file under the
+ * names that published converters use gives the same rows; long sounds are their pieces, short ones have a row; rows with
+ * parts; what is not known is refused.
+ */
+#include "base/arena.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "convert/gguf_writer.h"
+#include "media/sound.h"
+#include "tensor/half.h"
+#include "unit/support/support.h"
+#include "vision/ears_impl.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DIR HEARTH_SOURCE_DIR "/tests/golden/hearing"
+
+enum { WIDTH = 32, MELS = 16, TABLE = 120 };
+
+/* What an mmproj file cannot say has its usual value there, so the directory gets it, too. sines: the file has them. */
+typedef struct family_row {
+    const char *name, *projector, *key, *edits[2][2];
+    bool        sines, eyes;
+} family_row;
+
+static const family_row families[] = {
+    { "qwen2_audio", "qwen2a", "clip.projector_type", { { NULL } }, false, false },
+    { "audioflamingo3", "musicflamingo", "clip.audio.projector_type", { { NULL } }, false, false },
+    { "qwen2_5_omni",
+      "qwen2.5o",
+      "clip.projector_type",
+      { { "\"n_window\": 6,", "\"n_window\": 100," },
+        { "\"max_source_positions\": 20,", "\"max_source_positions\": 100," } },
+      true,
+      false },
+    { "qwen3_asr",
+      "qwen3a",
+      "clip.audio.projector_type",
+      { { "\"n_window_infer\": 200,", "\"n_window_infer\": 800," } },
+      true,
+      false },
+    { "qwen3_omni_moe",
+      "qwen3a",
+      "clip.audio.projector_type",
+      { { "\"n_window_infer\": 100,", "\"n_window_infer\": 800," } },
+      true,
+      true },
+};
+enum { N_FAMILIES = sizeof families / sizeof *families };
+
+static vision_options cpu_options(void) { return (vision_options){ .device = "cpu" }; }
+
+static void read_sound(sound *s, const char *name) {
+    char   file[512], *data;
+    size_t n;
+    err    e = { 0 };
+    snprintf(file, sizeof file, DIR "/sounds/%s.wav", name);
+    if (!file_exists(file)) snprintf(file, sizeof file, DIR "/../sound/sounds/%s.wav", name);
+    assert_int_equal(file_read(&data, &n, file, 1 << 20, &e), 0);
+    assert_int_equal(media_sound_decode(s, data, n, MEDIA_SOUND_SECONDS, &e), 0);
+    free(data);
+}
+
+/* --- files --- */
+
+/* Writes the text with one of its pieces replaced. */
+static char *replaced(char *text, const char *from, const char *to) {
+    char *at = strstr(text, from), *out = malloc(strlen(text) + strlen(to) + 1);
+    assert_non_null(at);
+    assert_non_null(out);
+    sprintf(out, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    free(text);
+    return out;
+}
+
+/* A directory with another config.json. */
+static void open_edited(model_file **out, const char *dir, const char *name, const char *const edits[2][2]) {
+    char   source[512], path[512], *text;
+    size_t n;
+    err    e = { 0 };
+    snprintf(source, sizeof source, DIR "/%s/config.json", name);
+    assert_int_equal(file_read(&text, &n, source, 1 << 20, &e), 0);
+    for (int i = 0; i < 2 && edits[i][0]; i++) text = replaced(text, edits[i][0], edits[i][1]);
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(text, 1, strlen(text), f), strlen(text));
+    assert_int_equal(fclose(f), 0);
+    snprintf(source, sizeof source, DIR "/%s/model.safetensors", name);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    (void)unlink(path);
+    assert_int_equal(symlink(source, path), 0);
+    int rc = model_file_open(out, dir, &e);
+    if (rc < 0) print_message("%s\n", e.msg);
+    assert_int_equal(rc, 0);
+    free(text);
+}
+
+typedef struct name_row {
+    const char *hf, *gguf;
+} name_row;
+
+static const name_row whole[] = { { "audio_tower.conv1.", "a.conv1d.1." },
+                                  { "audio_tower.conv2.", "a.conv1d.2." },
+                                  { "audio_tower.conv2d1.", "a.conv2d.1." },
+                                  { "audio_tower.conv2d2.", "a.conv2d.2." },
+                                  { "audio_tower.conv2d3.", "a.conv2d.3." },
+                                  { "audio_tower.conv_out.", "a.conv_out." },
+                                  { "audio_tower.embed_positions.", "a.position_embd." },
+                                  { "audio_tower.layer_norm.", "a.post_ln." },
+                                  { "audio_tower.ln_post.", "a.post_ln." },
+                                  { "audio_tower.proj1.", "mm.a.mlp.1." },
+                                  { "audio_tower.proj2.", "mm.a.mlp.2." },
+                                  { "audio_tower.proj.", "mm.a.fc." },
+                                  { "multi_modal_projector.linear_1.", "mm.a.mlp.1." },
+                                  { "multi_modal_projector.linear_2.", "mm.a.mlp.2." },
+                                  { "multi_modal_projector.linear.", "mm.a.fc." },
+                                  { "multi_modal_projector.ln_pre.", "mm.a.norm_pre." },
+                                  { "multi_modal_projector.ln_mid.", "mm.a.norm_mid." } };
+static const name_row leaves[] = { { "self_attn_layer_norm.", "ln1." },
+                                   { "final_layer_norm.", "ln2." },
+                                   { "self_attn.q_proj.", "attn_q." },
+                                   { "self_attn.k_proj.", "attn_k." },
+                                   { "self_attn.v_proj.", "attn_v." },
+                                   { "self_attn.out_proj.", "attn_out." },
+                                   { "fc1.", "ffn_up." },
+                                   { "fc2.", "ffn_down." } };
+
+static bool gguf_name(const char *hf, char *out, size_t bytes) {
+    static const char tower[] = "audio_tower.layers.";
+    if (strncmp(hf, "thinker.", 8) == 0) hf += 8;
+    if (strncmp(hf, "model.", 6) == 0) hf += 6;
+    bool        layer = strncmp(hf, tower, sizeof tower - 1) == 0;
+    const char *leaf = layer ? strchr(hf + sizeof tower - 1, '.') + 1 : hf;
+    for (size_t i = 0; i < (layer ? sizeof leaves : sizeof whole) / sizeof *whole; i++) {
+        const name_row *r = layer ? &leaves[i] : &whole[i];
+        if (strncmp(leaf, r->hf, strlen(r->hf)) != 0) continue;
+        if (layer)
+            snprintf(out, bytes, "a.blk.%d.%s%s", atoi(hf + sizeof tower - 1), r->gguf, leaf + strlen(r->hf));
+        else
+            snprintf(out, bytes, "%s%s", r->gguf, leaf + strlen(r->hf));
+        return true;
+    }
+    return false;
+}
+
+/* As converters do it: vectors, convolutions and positions as f32, biases of convolutions with dimensions of one in front. */
+static void add_tensor(gguf_writer *w, const model_tensor *t, const char *name, void **keep) {
+    int64_t elems = 1, dims[MODEL_MAX_DIMS] = { 1, 1, 1, 1 };
+    bool    conv = strstr(name, ".conv1d.") || strstr(name, ".conv2d."), place = strstr(name, "position_embd");
+    int     n_dims = t->n_dims, more = conv && t->n_dims == 1 ? strstr(name, ".conv2d.") ? 2 : 1 : 0;
+    err     e = { 0 };
+    memcpy(dims + more, t->dims, (size_t)t->n_dims * sizeof *dims);
+    for (int i = 0; i < t->n_dims; i++) elems *= t->dims[i];
+    assert_int_equal(t->type, TENSOR_BF16);
+    if (t->n_dims == 2 && !place) {
+        assert_int_equal(gguf_writer_add(w, name, t->type, n_dims, dims, t->data, t->bytes, &e), 0);
+        return;
+    }
+    float *x = *keep = malloc((size_t)elems * sizeof *x);
+    for (int64_t i = 0; i < elems; i++) x[i] = tensor_bf16_to_f32(((const uint16_t *)(const void *)t->data)[i]);
+    assert_int_equal(gguf_writer_add(w, name, TENSOR_F32, n_dims + more, dims, x, (size_t)elems * sizeof *x, &e), 0);
+}
+
+static void add_sines(gguf_writer *w, void **keep) {
+    int64_t dims[2] = { WIDTH, TABLE };
+    float  *x = *keep = malloc(sizeof *x * WIDTH * TABLE);
+    err     e = { 0 };
+    for (int p = 0; p < TABLE; p++) {
+        for (int k = 0; k < WIDTH / 2; k++) {
+            double angle = p * exp(-log(10000) / (WIDTH / 2 - 1) * k);
+            x[p * WIDTH + k] = (float)sin(angle);
+            x[p * WIDTH + WIDTH / 2 + k] = (float)cos(angle);
+        }
+    }
+    assert_int_equal(
+        gguf_writer_add(w, "a.position_embd.weight", TENSOR_F32, 2, dims, x, sizeof *x * WIDTH * TABLE, &e), 0);
+}
+
+/* swap: a key that gets another value. */
+static void write_mmproj(const family_row *f, const model_file *m, const char *path, const char *swap, int64_t value) {
+    static const struct {
+        const char *key;
+        int64_t     value;
+    } ints[] = { { "clip.audio.block_count", 2 },          { "clip.audio.embedding_length", WIDTH },
+                 { "clip.audio.feed_forward_length", 64 }, { "clip.audio.attention.head_count", 4 },
+                 { "clip.audio.num_mel_bins", MELS },      { "clip.audio.projection_dim", WIDTH } };
+    size_t       n = model_file_tensor_count(m);
+    void       **kept = calloc(n + 1, sizeof *kept);
+    gguf_writer *w;
+    char         name[160];
+    err          e = { 0 };
+    assert_int_equal(gguf_writer_open(&w, 0, &e), 0);
+    assert_int_equal(gguf_writer_set_string(w, "general.architecture", "clip", NULL), 0);
+    assert_int_equal(gguf_writer_set_string(w, f->key, f->projector, NULL), 0);
+    if (f->eyes) assert_int_equal(gguf_writer_set_string(w, "clip.vision.projector_type", "qwen3vl_merger", NULL), 0);
+    assert_int_equal(gguf_writer_set_real(w, "clip.audio.attention.layer_norm_epsilon", META_F32, 1e-5, NULL), 0);
+    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) {
+        bool other = swap && strcmp(swap, ints[i].key) == 0;
+        assert_int_equal(gguf_writer_set_int(w, ints[i].key, META_U32, other ? value : ints[i].value, NULL), 0);
+    }
+    for (size_t i = 0; i < n; i++) {
+        const model_tensor *t = model_file_tensor_at(m, i);
+        if (gguf_name(t->name, name, sizeof name)) add_tensor(w, t, name, &kept[i]);
+    }
+    if (f->sines) add_sines(w, &kept[n]);
+    if (strcmp(f->name, "ultravox") == 0)
+        assert_int_equal(gguf_writer_set_int(w, "clip.audio.projector.stack_factor", META_U32, 8, &e), 0);
+    assert_int_equal(gguf_writer_write(w, path, &e), 0);
+    gguf_writer_free(w);
+    for (size_t i = 0; i <= n; i++) free(kept[i]);
+    free(kept);
+}
+
+/* --- mmproj files --- */
+
+/* Sines are computed anew, with other last bits. */
+static void same_rows(const family_row *f, ears *one, ears *two, const char *name) {
+    const vision_rows *a, *b;
+    sound              s;
+    err                e = { 0 };
+    read_sound(&s, name);
+    assert_int_equal(ears_encode(one, &s, &a, &e), 0);
+    assert_int_equal(ears_encode(two, &s, &b, &e), 0);
+    assert_int_equal(a->n, b->n);
+    assert_true(a->n > 0);
+    size_t n = (size_t)(a->n * a->width);
+    if (!f->sines) assert_memory_equal(a->data, b->data, n * sizeof *a->data);
+    for (size_t i = 0; i < n; i++) {
+        if (fabsf(a->data[i] - b->data[i]) > 1e-5f) print_message("%s: %g, %g\n", f->name, a->data[i], b->data[i]);
+        assert_true(fabsf(a->data[i] - b->data[i]) <= 1e-5f);
+    }
+    assert_memory_not_equal(a->key, b->key, sizeof a->key); /* another file */
+    sound_deinit(&s);
+}
+
+/* What makes no sense is refused with a sentence. */
+static void expect_refused(const family_row *f, const model_file *m, const char *path) {
+    static const struct {
+        const char *key;
+        int64_t     value;
+    } bad[] = { { "clip.audio.num_mel_bins", 0 },         { "clip.audio.num_mel_bins", 32 },
+                { "clip.audio.num_mel_bins", 1 << 30 },   { "clip.audio.attention.head_count", 5 },
+                { "clip.audio.attention.head_count", 0 }, { "clip.audio.embedding_length", 48 },
+                { "clip.audio.block_count", 3 },          { "clip.audio.projection_dim", 16 },
+                { "clip.audio.feed_forward_length", 0 } };
+    vision_options o = cpu_options();
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        model_file *mmproj;
+        ears       *h;
+        err         e = { 0 };
+        write_mmproj(f, m, path, bad[i].key, bad[i].value);
+        assert_int_equal(model_file_open(&mmproj, path, &e), 0);
+        assert_true(ears_open(&h, m, mmproj, WIDTH, &o, &e) < 0);
+        assert_true(e.msg[0]);
+        assert_null(h);
+        model_file_free(mmproj);
+    }
+}
+
+static void check_mmproj(const family_row *f, const char *dir) {
+    vision_options o = cpu_options();
+    uint64_t       bytes, there;
+    char           path[512];
+    model_file    *m, *mmproj;
+    ears          *one, *two;
+    err            e = { 0 };
+    snprintf(path, sizeof path, "%s/ears.gguf", dir);
+    open_edited(&m, dir, f->name, f->edits);
+    write_mmproj(f, m, path, NULL, 0);
+    assert_int_equal(model_file_open(&mmproj, path, &e), 0);
+    assert_true(ears_known(m, mmproj));
+    int rc = ears_open(&one, m, NULL, WIDTH, &o, &e);
+    if (rc == 0) rc = ears_open(&two, m, mmproj, WIDTH, &o, &e);
+    if (rc < 0) print_message("%s: %s\n", f->name, e.msg);
+    assert_int_equal(rc, 0);
+    same_rows(f, one, two, "e");
+    same_rows(f, one, two, "d");
+    assert_int_equal(ears_measure(&bytes, &there, m, mmproj, WIDTH, &o, &e), 0);
+    assert_true(bytes > 0);
+    ears_free(one);
+    ears_free(two);
+    model_file_free(mmproj);
+    expect_refused(f, m, path);
+    model_file_free(m);
+}
+
+static void test_mmproj(void **state) {
+    char *dir = test_temp_dir();
+    (void)state;
+    for (int i = 0; i < N_FAMILIES; i++) check_mmproj(&families[i], dir);
+    test_temp_dir_remove(dir);
+}
+
+/* Gemma 4 12B has no encoder: its mmproj file says that there are no layers, and has one matrix for sounds. */
+static void write_bare(const model_file *m, const char *path, bool whole_file, int64_t width) {
+    static const char *const none[] = { "block_count", "attention.head_count", "feed_forward_length" };
+    const model_tensor      *t = model_file_tensor(m, "model.embed_audio.embedding_projection.weight");
+    gguf_writer             *w;
+    char                     key[96];
+    err                      e = { 0 };
+    assert_non_null(t);
+    assert_int_equal(gguf_writer_open(&w, 0, &e), 0);
+    assert_int_equal(gguf_writer_set_string(w, "general.architecture", "clip", NULL), 0);
+    assert_int_equal(gguf_writer_set_string(w, "clip.audio.projector_type", "gemma4ua", NULL), 0);
+    assert_int_equal(gguf_writer_set_real(w, "clip.audio.attention.layer_norm_epsilon", META_F32, 1e-5, NULL), 0);
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        snprintf(key, sizeof key, "clip.audio.%s", none[i]);
+        assert_int_equal(gguf_writer_set_int(w, key, META_U32, 0, NULL), 0);
+    }
+    assert_int_equal(gguf_writer_set_int(w, "clip.audio.embedding_length", META_U32, t->dims[0], NULL), 0);
+    assert_int_equal(gguf_writer_set_int(w, "clip.audio.projection_dim", META_U32, width, NULL), 0);
+    if (whole_file)
+        assert_int_equal(gguf_writer_add(w, "mm.a.input_projection.weight", t->type, 2, t->dims, t->data, t->bytes, &e),
+                         0);
+    assert_int_equal(gguf_writer_write(w, path, &e), 0);
+    gguf_writer_free(w);
+}
+
+static void test_bare(void **state) {
+    static const family_row row = { .name = "gemma4_unified" };
+    vision_options          o = cpu_options();
+    char                   *dir = test_temp_dir(), path[512];
+    model_file             *m, *mmproj;
+    ears                   *one, *two;
+    err                     e = { 0 };
+    (void)state;
+    snprintf(path, sizeof path, "%s/ears.gguf", dir);
+    assert_int_equal(model_file_open(&m, DIR "/gemma4_unified", &e), 0);
+    write_bare(m, path, true, WIDTH);
+    assert_int_equal(model_file_open(&mmproj, path, &e), 0);
+    assert_int_equal(ears_open(&one, m, NULL, WIDTH, &o, &e), 0);
+    if (ears_open(&two, m, mmproj, WIDTH, &o, &e) < 0) fail_msg("%s", e.msg);
+    same_rows(&row, one, two, "e");
+    same_rows(&row, one, two, "d");
+    ears_free(one);
+    ears_free(two);
+    model_file_free(mmproj);
+    for (int i = 0; i < 2; i++) { /* without the matrix; for another language model */
+        write_bare(m, path, i == 1, i ? WIDTH / 2 : WIDTH);
+        assert_int_equal(model_file_open(&mmproj, path, &e), 0);
+        assert_true(ears_open(&two, m, mmproj, WIDTH, &o, &e) < 0);
+        assert_non_null(strstr(e.msg, "mm.a.input_projection"));
+        model_file_free(mmproj);
+    }
+    model_file_free(m);
+
+    /* Whose directories lack a language model: its reference is compared here. */
+    static void test_ultravox(void **state) {
+        static const family_row ultravox = { "ultravox",   "ultravox", "clip.audio.projector_type",
+                                             { { NULL } }, false,      false };
+        vision_options          o = cpu_options();
+        char                   *dir = test_temp_dir(), *path = path_join(dir, "ears.gguf"), *text, *want;
+        size_t                  n;
+        const json_value       *doc;
+        model_file             *m, *mmproj;
+        ears                   *h;
+        arena                   mem;
+        err                     e = { 0 };
+        double                  most = 0;
+        (void)state;
+        assert_int_equal(model_file_open(&m, DIR "/ultravox", &e), 0);
+        write_mmproj(&ultravox, m, path, NULL, 0);
+        assert_int_equal(model_file_open(&mmproj, path, &e), 0);
+        int rc = ears_open(&h, m, mmproj, WIDTH, &o, &e);
+        if (rc < 0) print_message("%s\n", e.msg);
+        assert_int_equal(rc, 0);
+        assert_int_equal(file_read(&want, &n, DIR "/ultravox/rows.f32", 1 << 20, &e), 0);
+        assert_int_equal(file_read(&text, &n, DIR "/ultravox/golden.json", 1 << 20, &e), 0);
+        arena_init(&mem, 0);
+        assert_int_equal(json_parse(&doc, text, n, &mem, &e), 0);
+        const json_value *cases = json_get(doc, "cases");
+        assert_int_equal(json_count(cases), 5);
+        for (size_t i = 0; i < json_count(cases); i++) {
+            const json_value *c = json_at(cases, i), *sounds = json_get(c, "sounds");
+            int64_t           at = 0, count = 0;
+            double            std = 0;
+            assert_true(json_int(json_get(c, "rows_at"), &at) && json_number(json_get(c, "row_std"), &std));
+            const float *expected = (const float *)(const void *)want + at;
+            for (size_t k = 0; k < json_count(sounds); k++) {
+                const vision_rows *rows;
+                sound              s;
+                read_sound(&s, json_cstr(json_at(sounds, k)));
+                assert_int_equal(ears_encode(h, &s, &rows, &e), 0);
+                assert_true(json_int(json_at(json_get(c, "counts"), k), &count));
+                assert_int_equal(rows->n, count);
+                for (int j = 0; j < rows->n * rows->width; j++)
+                    most = fmax(most, fabs((double)rows->data[j] - (double)*expected++) / std);
+                sound_deinit(&s);
+            }
+        }
+        print_message("ultravox: rows differ by %.1e of their deviation at most\n", most);
+        assert_true(most <= 1e-4);
+        /* Its words, of which a vocabulary has one. */
+        assert_string_equal(ears_row_word(h), "<|audio|>");
+        int words = 1;
+        while (ears_other_word(h)) words++;
+        assert_int_equal(words, 4);
+        assert_string_equal(ears_placeholder(h), ears_row_word(h));
+        ears_free(h);
+        model_file_free(mmproj);
+        expect_refused(&ultravox, m, path);
+        model_file_free(m);
+        arena_deinit(&mem);
+        free(text);
+        free(want);
+        free(path);
+        test_temp_dir_remove(dir);
+    }
+
+    /* --- lengths --- */
+
+    typedef struct opened {
+        model_file *m;
+        ears       *h;
+    } opened;
+
+    static void open_family(opened * x, const char *name, int width, int parts) {
+        char           path[512];
+        vision_options o = cpu_options();
+        err            e = { 0 };
+        o.parts = parts;
+        snprintf(path, sizeof path, DIR "/%s", name);
+        assert_int_equal(model_file_open(&x->m, path, &e), 0);
+        int rc = ears_open(&x->h, x->m, NULL, width, &o, &e);
+        if (rc < 0) print_message("%s: %s\n", name, e.msg);
+        assert_int_equal(rc, 0);
+    }
+
+    static void close_family(opened * x) {
+        ears_free(x->h);
+        model_file_free(x->m);
+    }
+
+    static void make_sound(sound * s, int n) {
+        err e = { 0 };
+        assert_int_equal(sound_init(s, n, &e), 0);
+        for (int i = 0; i < n; i++) s->at[i] = 0.3f * sinf((float)(i % 9973) * 0.05f);
+    }
+
+    /* As many words as rows, and the words around them. */
+    static void expect_words(const opened *x, int n_samples, int rows) {
+        const char *word = ears_row_word(x->h);
+        size_t      found = 0;
+        str         words;
+        err         e = { 0 };
+        str_init(&words);
+        assert_int_equal(ears_write(x->h, n_samples, &words, &e), 0);
+        for (const char *at = str_cstr(&words); (at = strstr(at, word)); at += strlen(word)) found++;
+        assert_int_equal(found, rows);
+        assert_non_null(strstr(ears_said(x->h), ears_placeholder(x->h)));
+        str_deinit(&words);
+    }
+
+    static const vision_rows *encode(opened * x, const sound *s) {
+        const vision_rows *rows;
+        err                e = { 0 };
+        int                rc = ears_encode(x->h, s, &rows, &e);
+        if (rc < 0) print_message("%s\n", e.msg);
+        assert_int_equal(rc, 0);
+        return rows;
+    }
+
+    static void test_lengths(void **state) {
+        static const struct {
+            const char *name;
+            int         piece; /* samples; 0: there are no pieces */
+            int         per;   /* samples of a row */
+        } all[] = { { "qwen2_audio", 6400, 640 }, { "audioflamingo3", 6400, 640 }, { "glmasr", 6400, 1280 },
+                    { "qwen2_5_omni", 0, 640 },   { "qwen3_asr", 0, 16000 / 13 },  { "qwen3_omni_moe", 0, 16000 / 13 },
+                    { "gemma3n", 20480, 2560 } };
+        (void)state;
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+            static const int lengths[] = { 1, 159, 320, 321, 640, 1000, 6399, 6400, 6401, 12800, 16000, 16159, 50000 };
+            opened           x;
+            open_family(&x, all[i].name, WIDTH, 0);
+            for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
+                sound s;
+                make_sound(&s, lengths[k]);
+                const vision_rows *rows = encode(&x, &s);
+                assert_true(rows->n >= 1 && abs(rows->n - lengths[k] / all[i].per) <= 9);
+                for (int j = 0; j < rows->n * rows->width; j++) assert_true(isfinite(rows->data[j]));
+                expect_words(&x, lengths[k], rows->n);
+                sound_deinit(&s);
+            }
+            close_family(&x);
+        }
+    }
+
+    /* A long sound is as its pieces are, one behind the other. */
+    static void test_pieces(void **state) {
+        static const char *const names[] = { "qwen2_audio", "audioflamingo3", "glmasr" };
+        (void)state;
+        for (size_t i = 0; i < 3; i++) {
+            enum { PIECE = 6400, REST = 4100 };
+            opened x;
+            sound  all, part;
+            open_family(&x, names[i], WIDTH, 0);
+            make_sound(&all, 2 * PIECE + REST);
+            const vision_rows *rows = encode(&x, &all);
+            size_t             n = (size_t)(rows->n * rows->width), at = 0;
+            float             *joined = malloc(n * sizeof *joined);
+            memcpy(joined, rows->data, n * sizeof *joined);
+            for (int k = 0; k < 3; k++) {
+                part = (sound){ .n = k < 2 ? PIECE : REST, .at = all.at + k * PIECE };
+                rows = encode(&x, &part);
+                size_t more = (size_t)(rows->n * rows->width);
+                assert_true(at + more <= n);
+                assert_memory_equal(rows->data, joined + at, more * sizeof *joined);
+                at += more;
+            }
+            assert_int_equal(at, n);
+            free(joined);
+            sound_deinit(&all);
+            close_family(&x);
+        }
+    }
+
+    /* For a language model that takes rows with parts, ours is the first. */
+    static void test_parts(void **state) {
+        opened             one, three;
+        const vision_rows *a, *b;
+        sound              s;
+        ears              *h;
+        vision_options     o = cpu_options();
+        err                e = { 0 };
+        (void)state;
+        open_family(&one, "qwen3_omni_moe", WIDTH, 0);
+        open_family(&three, "qwen3_omni_moe", 3 * WIDTH, 3);
+        read_sound(&s, "e");
+        a = encode(&one, &s);
+        b = encode(&three, &s);
+        assert_int_equal(b->width, 3 * WIDTH);
+        for (int i = 0; i < a->n; i++) {
+            assert_memory_equal(b->data + i * b->width, a->data + i * WIDTH, WIDTH * sizeof *a->data);
+            for (int k = WIDTH; k < 3 * WIDTH; k++) assert_true(b->data[i * b->width + k] == 0);
+        }
+        /* Of another language model. */
+        assert_int_equal(ears_open(&h, one.m, NULL, 2 * WIDTH, &o, &e), ERR_ARG);
+        assert_non_null(strstr(e.msg, "belongs to another"));
+        sound_deinit(&s);
+        close_family(&one);
+        close_family(&three);
+    }
+
+    /* --- what is not known --- */
+
+    static void test_refused(void **state) {
+        static const struct {
+            const char *name, *edit[2][2], *word;
+        } bad[] = {
+            { "qwen2_audio", { { "\"gelu\"", "\"quick_brown\"" } }, "quick_brown" },
+            { "qwen2_audio", { { "\"scale_embedding\": false", "\"scale_embedding\": true" } }, "scale_embedding" },
+            { "qwen2_audio", { { "\"num_mel_bins\": 16", "\"num_mel_bins\": 500" } }, "500" },
+            { "qwen2_audio", { { "\"max_source_positions\": 20", "\"max_source_positions\": 21" } }, "21" },
+            { "qwen2_5_omni", { { "\"n_window\": 6", "\"n_window\": 7" } }, "fit" },
+            { "qwen2_5_omni", { { "\"n_window\": 6", "\"n_window\": 40" } }, "fit" },
+            { "glmasr", { { "\"intermediate_size\": 128", "\"intermediate_size\": 96" } }, "fit" },
+            { "qwen3_asr", { { "\"n_window\": 50", "\"n_window\": 0" } }, "fit" },
+            { "qwen3_asr", { { "\"n_window_infer\": 200", "\"n_window_infer\": 150" } }, "fit" },
+            { "qwen3_asr", { { "\"num_mel_bins\": 16", "\"num_mel_bins\": 24" } }, "fit" },
+            { "qwen3_omni_moe", { { "\"gelu\"", "\"relu\"" } }, "relu" },
+            { "gemma3n",
+              { { "\"conf_attention_context_right\": 0", "\"conf_attention_context_right\": 1" } },
+              "context_right" },
+            { "gemma3n", { { "\"eoa_token_id\": 148", "\"eoa_token_id\": 160" } }, "fit" },
+            { "gemma3n", { { "\"eoa_token_id\": 148", "\"eoa_token_id\": 147" } }, "fit" },
+            { "gemma3n", { { "\"sscp_conv_group_norm_eps\": 0.001", "\"sscp_conv_group_norm_eps\": 0.01" } }, "fit" },
+            { "gemma3n", { { "\"gradient_clipping\": 1", "\"gradient_clipping\": 2" } }, "gradient_clipping" }
+        };
+        char *dir = test_temp_dir();
+        (void)state;
+        for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+            vision_options o = cpu_options();
+            model_file    *m;
+            ears          *h;
+            err            e = { 0 };
+            open_edited(&m, dir, bad[i].name, bad[i].edit);
+            int rc = ears_open(&h, m, NULL, WIDTH, &o, &e);
+            if (rc == 0 || !strstr(e.msg, bad[i].word)) print_message("%zu: %s\n", i, e.msg);
+            assert_true(rc < 0);
+            assert_non_null(strstr(e.msg, bad[i].word));
+            model_file_free(m);
+        }
+        test_temp_dir_remove(dir);
+    }
+
+    int main(void) {
+        const struct CMUnitTest tests[] = { cmocka_unit_test(test_mmproj),   cmocka_unit_test(test_bare),
+                                            cmocka_unit_test(test_ultravox), cmocka_unit_test(test_lengths),
+                                            cmocka_unit_test(test_pieces),   cmocka_unit_test(test_parts),
+                                            cmocka_unit_test(test_refused) };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+    }
