@@ -137,7 +137,5 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, eps), tw->head, 1.0f, 0.0f);
 }
 
-const nn_arch models_deci = {
-    NN_DECODER,          .gguf_only = true,   .names = NN_NAMES("deci", "nemotron-nas", "nemotron_nas"),
-    .permuted_qk = true, .act = "silu|swish", .lacks = NN_LACKS_FF
-};
+const nn_arch models_deci = { NN_DECODER,          .gguf_only = true,   .names = NN_NAMES("deci", "nemotron-nas"),
+                              .permuted_qk = true, .act = "silu|swish", .lacks = NN_LACKS_FF };

@@ -4,16 +4,18 @@
  *
  *     Qwen 2 Audio, Qwen 2.5 Omni  a norm of the mean of two, one matrix
  *     Audio Flamingo 3             the same, two layers
+ *     Music Flamingo               the same, but what is normed is turned by the caller before the layers: two parts
  *     GLM-ASR                      two layers over four
  *     Qwen 3 ASR, Qwen 3 Omni      two layers
  *     Ultravox                     a norm over eight, a gated layer, another norm, another layer
- *     Gemma 3n                     a norm, a matrix, a norm without weight; the same, with another norm, for words of a table
+ *     Gemma 3n                     a norm, a matrix, a norm without weight; the same, with another norm, for words of
+ *     a table
  */
 #include "nn/nn.h"
 
 typedef struct hparams {
     nn_dims     d; /* the tower's */
-    bool        pooled;
+    bool        pooled, norm_alone;
     int         n_side, n_out; /* rows that come side by side; the width of those that go out */
     int         middle;        /* what the first layer gives, where there are two */
     nn_act_kind act;
@@ -63,6 +65,18 @@ static void setup_single(nn_config *c, void *p) {
     h->middle = h->d.n_embd;
 }
 
+static void setup_norm(nn_config *c, void *p) {
+    ((hparams *)p)->norm_alone = true;
+    setup_pooled(c, p);
+}
+
+static void setup_double(nn_config *c, void *p) {
+    hparams *h = p;
+    h->act = nn_config_outer_act(c, NULL, "projector_hidden_act", NN_ACT_GELU);
+    read_widths(c, h, 1);
+    h->middle = h->n_out;
+}
+
 static void bind_top(nn_binder *b, void *out, const void *p) {
     static const char *const first[] = { "mm.a.mlp.1|mm.a.fc",
                                          "model.multi_modal_projector.linear_1|model.multi_modal_projector.linear|"
@@ -74,6 +88,7 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
     const int64_t            n = h->d.n_embd, in = h->pooled ? n : n * h->n_side;
     if (h->pooled)
         nn_bind_norm(b, &t->norm, "a.post_ln", "model.audio_tower.layer_norm|model.audio_tower.ln_post", n, 0);
+    if (h->norm_alone) return;
     const bool two = nn_bind_exists(b, second[0], second[1]);
     nn_bind_linear(b, &t->first, first[0], first[1], in, two ? h->middle : h->n_out, 0);
     if (two) nn_bind_linear(b, &t->second, second[0], second[1], h->middle, h->n_out, 0);
@@ -92,7 +107,7 @@ static void forward(nn_tape *t, const nn_net *net) {
     const top     *tw = net->top;
     nn_buf         x = nn_input(t, (int64_t)h->d.n_embd * h->n_side);
     if (h->pooled) x = nn_norm_rows(t, pool(t, h, x), &tw->norm, h->d.eps);
-    x = nn_project(t, x, tw->first);
+    if (!h->norm_alone) x = nn_project(t, x, tw->first);
     if (tw->second.w) {
         nn_act(t, x, h->act);
         x = nn_project(t, x, tw->second);
@@ -119,6 +134,8 @@ static const char *const roots[] = { "", "model.", "thinker.", NULL };
 PROJECTOR(ears_pooled, "ears_pooled_projector", setup_pooled);
 PROJECTOR(ears_stacked, "ears_stacked_projector", setup_stacked);
 PROJECTOR(ears_single, "ears_single_projector", setup_single);
+PROJECTOR(ears_norm, "ears_norm", setup_norm);
+PROJECTOR(ears_double, "ears_double_projector", setup_double);
 
 /* --- Ultravox --- */
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tower of ERNIE 4.5 VL, and what makes its rows those of the language model. The tower is Qwen 2 VL's with one frame, and
- * a norm behind it. Two layers with a norm over a square of patches, the same over two frames side by side, which are the same
- * picture here, then a matrix and a norm.
+ * The tower of ERNIE 4.5 VL, and what makes its rows those of the language model. The tower is Qwen 2 VL's with one
+ * frame, and a norm behind it. Two layers with a norm over a square of patches, the same over two frames side by side,
+ * which are the same picture here, then a matrix and a norm.
  */
 #include "nn/nn.h"
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The language model of ERNIE 4.5 VL: a mixture as ERNIE 4.5's with two sets of experts, a router each. One is for text, the
- * other for the rows of pictures and the words right around them; what all share is added to either. Positions have three axes:
- * pairs of neighbours are turned by row and column in turns, and the last ones by time.
+ * The language model of ERNIE 4.5 VL: a mixture as ERNIE 4.5's with two sets of experts, a router each. One is for
+ * text, the other for the rows of pictures and the words right around them; what all share is added to either.
+ * Positions have three axes: pairs of neighbours are turned by row and column in turns, and the last ones by time.
  *
- * Both sets are run, and each row takes from the one that is for it: what a row is, a table of marks over the vocabulary says,
- * where rows that a batch supplies count as token 0 (a padding). Experts of pictures are narrow, so that this is a third of the
- * experts' work more.
+ * Both sets are run, and each row takes from the one that is for it: what a row is, a table of marks over the
+ * vocabulary says, where rows that a batch supplies count as token 0 (a padding). Experts of pictures are narrow, so
+ * that this is a third of the experts' work more.
  */
 #include "nn/nn.h"
 

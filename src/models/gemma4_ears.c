@@ -2,16 +2,17 @@
 /*
  * How Gemma 4 and Gemma 3n hear: a conformer over the frames of a mel spectrogram.
  *
- * Two convolutions of 3 x 3 with every other place in time and in pitch, each a part of its own whose rows are single places (what
- * such a place sees, [time][pitch][channel], goes in; its channels come out, normed): the caller puts neighbours side by
- * side. An input row of the tower is then a quarter as often as frames and has all pitches, [pitch][channel].
+ * Two convolutions of 3 x 3 with every other place in time and in pitch, each a part of its own whose rows are single
+ * places (what such a place sees, [time][pitch][channel], goes in; its channels come out, normed): the caller puts
+ * neighbours side by side. An input row of the tower is then a quarter as often as frames and has all pitches,
+ * [pitch][channel].
  *
- * A layer is half a feed-forward, attention to the last places with vectors for the distances (nn_distances), a convolution over
- * the last places behind a gate, the other half, and a norm. Nothing looks ahead. A batch says by its spans which places a row
- * sees.
+ * A layer is half a feed-forward, attention to the last places with vectors for the distances (nn_distances), a
+ * convolution over the last places behind a gate, the other half, and a norm. Nothing looks ahead. A batch says by its
+ * spans which places a row sees.
  *
- * Gemma 3n differs in names and little else: there is no matrix at the end, keys are not scaled, and the norms behind its convolutions
- * are over all that came before, which is the caller's work.
+ * Gemma 3n differs in names and little else: there is no matrix at the end, keys are not scaled, and the norms behind
+ * its convolutions are over all that came before, which is the caller's work.
  */
 #include "nn/nn.h"
 
@@ -103,8 +104,8 @@ static void bind_feed(nn_binder *b, feed *w, const nn_dims *d, const char *const
     nn_bind_limited(b, &w->down, names[3], names[7], ff, n);
 }
 
-/* Queries are multiplied by softplus(s) / (sqrt(head) ln 2), of which GGUF files hold the softplus, and keys by what that was
- * for s = 1 and a head of one element. */
+/* Queries are multiplied by softplus(s) / (sqrt(head) ln 2), of which GGUF files hold the softplus, and keys by what
+ * that was for s = 1 and a head of one element. */
 static void bind_distances(nn_binder *b, layer *w, const hparams *h) {
     const nn_dims *d = &h->r.d;
     const nn_vec  *scale = NULL;

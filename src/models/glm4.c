@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GLM 4: norms before and behind each block, biases on q, k and v, half of each head rotated in pairs. GLM (ChatGLM 2 to
- * 4) has no norms behind; ChatGLM's own files fuse q, k and v. The language models of GLM 4.1V and GLM-OCR are GLM 4 whose
- * positions have three axes; GGUF files have the halves of their pairs apart, since other readers need them so. */
+/* GLM 4: norms before and behind each block, biases on q, k and v, half of each head rotated in pairs. GLM (ChatGLM 2
+ * to 4) has no norms behind; ChatGLM's own files fuse q, k and v. The language models of GLM 4.1V and GLM-OCR are GLM 4
+ * whose positions have three axes; GGUF files have the halves of their pairs apart, since other readers need them so. */
 #include "nn/nn.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GLM 4.5 and later, the language model of GLM 4.5V (whose positions have three axes), Solar Open (rotates all of a head): pre-norm decoder, half of each head rotated, optional q/k
- * norms, sigmoid-routed experts. */
+/* GLM 4.5 and later, the language model of GLM 4.5V (whose positions have three axes), Solar Open (rotates all of a
+ * head): pre-norm decoder, half of each head rotated, optional q/k norms, sigmoid-routed experts. */
 #include "nn/nn.h"
 
 typedef struct hparams {

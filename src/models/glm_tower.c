@@ -2,10 +2,10 @@
 /*
  * The tower of GLM 4.1V, 4.5V, 4.6V and GLM-OCR, and what merges its rows for the language model.
  *
- * As Qwen 2.5 VL's (two frames of the same picture, RMS norms, a gated feed-forward, rotation by row and column), but all
- * layers see the whole picture. Patches are normed before they get their learned positions, which are cubics between those
- * of a square; GLM-OCR has neither that norm nor positions, but norms of queries and keys. A convolution over a square of
- * patches, then a matrix, a norm and a gated feed-forward make a row of the language model.
+ * As Qwen 2.5 VL's (two frames of the same picture, RMS norms, a gated feed-forward, rotation by row and column), but
+ * all layers see the whole picture. Patches are normed before they get their learned positions, which are cubics
+ * between those of a square; GLM-OCR has neither that norm nor positions, but norms of queries and keys. A convolution
+ * over a square of patches, then a matrix, a norm and a gated feed-forward make a row of the language model.
  */
 #include "nn/nn.h"
 

@@ -142,7 +142,8 @@
     X(zamba2)                                                                                                          \
     X(nanbeige)                                                                                                        \
     X(deci)                                                                                                            \
-    X(modernbert_decoder)
+    X(modernbert_decoder)                                                                                              \
+    X(axk2)
 
 #define DECLARE(name) extern const nn_arch models_##name;
 MODELS(DECLARE)

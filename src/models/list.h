@@ -22,11 +22,13 @@ extern const nn_arch models_ernie_tower, models_projector_ernie;
 extern const nn_arch models_internvl_tower, models_internvl_chat_tower, models_projector_internvl;
 extern const nn_arch models_siglip_inner, models_projector_aya, models_projector_cohere2;
 extern const nn_arch models_projector_llava_next, models_projector_vipllava;
+extern const nn_arch models_janus_tower, models_projector_janus, models_projector_deepseek_vl;
 
 /* Of models that hear. */
 extern const nn_arch models_whisper_tower, models_projector_voxtral;
 extern const nn_arch models_whisper_pooled, models_whisper_windows, models_projector_ears_pooled;
 extern const nn_arch models_glmasr_tower, models_projector_ears_stacked;
+extern const nn_arch models_projector_ears_norm, models_projector_ears_double;
 extern const nn_arch models_qwen3_ears, models_qwen3_ears_conv[3], models_projector_ears_single;
 extern const nn_arch models_gemma4_ears, models_gemma4_ears_conv[2], models_projector_gemma4_ears;
 extern const nn_arch models_gemma3n_ears, models_gemma3n_ears_conv[2], models_projector_gemma3n_ears[2];

@@ -67,6 +67,7 @@ static void setup(nn_config *c, void *p) {
     nn_config_known(c, "use_routing_bias", "true");
     nn_config_known(c, "use_gemma_norm", "true");
     nn_config_known(c, "attn_type_list", "1");
+    nn_config_known(c, "attention_output_gate", "false");
     nn_config_only_number(c, "expert_gating_func", NULL, 2);
     nn_config_only_number(c, "expert_weights_norm", NULL, 1);
     if (nn_config_gguf(c)) {
@@ -138,6 +139,7 @@ const nn_arch models_minimax_m3 = { NN_PARTS,
                                     .bind_top = bind_top,
                                     .state = nn_state_plain,
                                     .gguf_only = true,
-                                    .names = NN_NAMES("minimax-m3", "minimax_m3_vl_text"),
+                                    .names =
+                                        NN_NAMES("minimax-m3", "minimax_m3_vl_text", "minimax_m3_vl", "minimax_m3"),
                                     .act = "silu|swish|swigluoai",
                                     .kinds = "minimax_m3_sparse|full_attention" };

@@ -6,7 +6,7 @@
  */
 #include "nn/nn.h"
 
-#include <math.h>
+#include <stdio.h>
 
 typedef struct hparams {
     nn_dims    d;
@@ -56,6 +56,20 @@ static void read_layers(nn_config *c, hparams *h, double base) {
     nn_config_derived_layers(c, "attention.sliding_window_pattern", slides);
 }
 
+/* GGUF files have the scale as weights of the norms of queries, and ones for keys. */
+static void say_scale(nn_config *c, const hparams *h) {
+    int    n = h->d.head_dim;
+    float *w = nn_config_alloc(c, (size_t)n * 2, sizeof *w);
+    char   name[48];
+    for (int i = 0; i < 2 * n && w; i++) w[i] = i < n ? h->qk_scale : 1.0f;
+    for (int i = 0; i < h->d.n_layer && w && !nn_config_gguf(c); i++) {
+        snprintf(name, sizeof name, "blk.%d.attn_q_norm.weight", i);
+        nn_config_derived_vec(c, name, w, n);
+        snprintf(name, sizeof name, "blk.%d.attn_k_norm.weight", i);
+        nn_config_derived_vec(c, name, w + n, n);
+    }
+}
+
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
     double   base = nn_config_real(c, NULL, "rope_parameters.rope_theta|rope_theta", 10000);
@@ -63,7 +77,8 @@ static void setup(nn_config *c, void *p) {
     if (h->window < 1 || !(h->post_eps >= 0) || !(h->softcap >= 0))
         nn_config_fail(c, "a window of %d, an eps of %g, a limit of %g: that makes no sense", h->window,
                        (double)h->post_eps, (double)h->softcap);
-    nn_config_unsaid(c, "qk_scale_factor"); /* GGUF files have a norm's weight for it */
+    say_scale(c, h);
+    if (h->post_eps != 1e-8f) nn_config_unsaid(c, "post_norm_eps");
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ 0 });
 }
 

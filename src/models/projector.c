@@ -5,6 +5,7 @@
  *     Gemma 3     a norm and a matrix over the mean of a square of patches
  *     LLaVA       two layers over each patch; over what several layers of the tower have for it, side by side. LLaVA 1.6 and
  *                 its kin have a row for the end of a line, ViP-LLaVA a norm before them
+ *     Janus       two layers over each patch; DeepSeek VL, too
  *     Idefics 3   one matrix over a square of patches, side by side
  *     Mistral 3   the same, and two layers behind it
  *     LFM2-VL     perhaps a norm, and two layers over a square of patches, side by side
@@ -22,6 +23,8 @@ typedef enum kind {
     LLAVA,
     LLAVA_NEXT,
     VIPLLAVA,
+    JANUS,
+    DEEPSEEK_VL,
     IDEFICS3,
     MISTRAL3,
     GEMMA4,
@@ -96,6 +99,21 @@ static void setup_llava_next(nn_config *c, void *p) {
     hparams *h = p;
     setup_llava(c, p);
     h->kind = LLAVA_NEXT;
+}
+
+static void setup_janus(nn_config *c, void *p) {
+    hparams *h = p;
+    h->kind = JANUS;
+    h->act = nn_config_act(c, NULL, "hidden_act", NN_ACT_GELU); /* the tower's */
+    (void)nn_config_bool(c, NULL, "use_qk_norm", false);
+    read_widths(c, h, 1);
+}
+
+static void setup_deepseek_vl(nn_config *c, void *p) {
+    hparams *h = p;
+    h->kind = DEEPSEEK_VL;
+    h->act = NN_ACT_GELU;
+    read_widths(c, h, 1);
 }
 
 static void setup_idefics3(nn_config *c, void *p) {
@@ -194,6 +212,14 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
                        h->n_in, h->n_out, 0);
         nn_bind_linear(b, &t->second, "mm.2", "model.multi_modal_projector.linear_2|model.projector.readout.2",
                        h->n_out, h->n_out, 0);
+        break;
+    case JANUS:
+        nn_bind_linear(b, &t->first, "mm.0", "model.aligner.fc1", h->n_in, h->n_out, 0);
+        nn_bind_linear(b, &t->second, "mm.1", "model.aligner.hidden_layers.0", h->n_out, h->n_out, 0);
+        break;
+    case DEEPSEEK_VL:
+        nn_bind_linear(b, &t->first, NULL, "model.aligner.linear1", h->n_in, h->n_out, 0);
+        nn_bind_linear(b, &t->second, NULL, "model.aligner.linear2", h->n_out, h->n_out, 0);
         break;
     case IDEFICS3:
         nn_bind_linear(b, &t->first, "mm.model.fc", "model.connector.modality_projection.proj", h->n_in, h->n_out, 0);
@@ -296,6 +322,8 @@ PROJECTOR(gemma3, "gemma3_projector", setup_gemma3);
 PROJECTOR(llava, "llava_projector", setup_llava);
 PROJECTOR(vipllava, "vipllava_projector", setup_vipllava);
 PROJECTOR(llava_next, "llava_next_projector", setup_llava_next);
+PROJECTOR(janus, "janus_projector", setup_janus);
+PROJECTOR(deepseek_vl, "deepseek_vl_projector", setup_deepseek_vl);
 PROJECTOR(idefics3, "idefics3_projector", setup_idefics3);
 PROJECTOR(mistral3, "mistral3_projector", setup_mistral3);
 PROJECTOR(gemma4, "gemma4_projector", setup_gemma4);

@@ -47,6 +47,8 @@ static void refuse(nn_config *c, const hparams *h) {
     nn_config_known(c, "zero_centered", "true");
     nn_config_known(c, "norm_expert_weight", "true");
     nn_config_known(c, "yarn_only_types", "full_attention");
+    nn_config_known(c, "use_rope_layers", "true");
+    nn_config_known(c, "sink", "false");
     nn_config_known(c, "moe_every_n_layer", "1");
     nn_config_only(c, NULL, "attention_other_setting.attention_type", "sliding_attention");
     if (h->n_ff_expert < 1 || h->n_ff_expert > 1 << 20 || h->n_ff_shared < 1 || h->n_ff_shared > 1 << 20 ||

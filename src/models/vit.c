@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Towers with learned positions on a fixed grid and norms before each block: SigLIP (Gemma 3, SmolVLM, Idefics 3) and
- * CLIP (LLaVA). SigLIP 2 (LFM2-VL; MiniCPM-V 2.6's is like it) takes pictures of any shape, with positions in between.
+ * Towers with learned positions on a fixed grid and norms before each block: SigLIP (Gemma 3, SmolVLM, Idefics 3, Janus)
+ * and CLIP (LLaVA). SigLIP 2 (LFM2-VL; MiniCPM-V 2.6's is like it) takes pictures of any shape, with positions in between.
  * In SigLIP for pictures of any size heads rotate by row and column; PaddleOCR-VL has positions, too, between those that
  * were learned, VideoLLaMA 3 has none. CLIP has a class row in front and a norm before the first layer. LLaVA and its
  * kin take what comes out of a layer (the last but one), or of several, side by side, without a norm behind it. The
@@ -75,6 +75,13 @@ static void setup(nn_config *c, void *p) {
     h->t.d.eps = (float)nn_config_real(c, "attention.layer_norm_epsilon", "layer_norm_eps", 1e-6);
     h->act = nn_config_act(c, NULL, "hidden_act", NN_ACT_GELU_TANH);
     h->post = true;
+}
+
+static void setup_janus(nn_config *c, void *p) {
+    hparams *h = p;
+    setup(c, p);
+    h->act = nn_config_act(c, NULL, "hidden_act", NN_ACT_GELU);
+    nn_config_known(c, "use_qk_norm", "false");
 }
 
 static void setup_siglip_inner(nn_config *c, void *p) {
@@ -171,7 +178,7 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     nn_bind_linear(b, &w->q, "attn_q", "self_attn.q_proj", n, n, 0);
     nn_bind_linear(b, &w->k, "attn_k", "self_attn.k_proj", n, n, 0);
     nn_bind_linear(b, &w->v, "attn_v", "self_attn.v_proj", n, n, 0);
-    nn_bind_linear(b, &w->o, "attn_out|attn_output", "self_attn.out_proj", n, n, 0);
+    nn_bind_linear(b, &w->o, "attn_out|attn_output", "self_attn.out_proj|self_attn.projection_layer", n, n, 0);
     nn_bind_norm(b, &w->ffn_norm, "ln2|layer_norm2", "layer_norm2", n, 0);
     nn_bind_linear(b, &w->up, swapped ? "ffn_down" : "ffn_up|mlp.fc1", "mlp.fc1", n, ff, 0);
     nn_bind_linear(b, &w->down, swapped ? "ffn_up" : "ffn_down|mlp.fc2", "mlp.fc2", ff, n, 0);
@@ -263,6 +270,22 @@ const nn_arch            models_siglip_inner = { .hp_size = sizeof(hparams),
                                                  .gguf_layers = "v.blk.",
                                                  .hf_roots = roots,
                                                  .lacks = NN_LACKS_VOCAB | NN_LACKS_EPS };
+
+static const char *const names_janus[] = { "janus_vision_model", NULL };
+const nn_arch            models_janus_tower = { .hp_size = sizeof(hparams),
+                                                .top_size = sizeof(top),
+                                                .layer_size = sizeof(layer),
+                                                .keys = keys,
+                                                .setup = setup_janus,
+                                                .bind_top = bind_top,
+                                                .bind_layer = bind_layer,
+                                                .state = nn_state_whole,
+                                                .forward = forward,
+                                                .names = names_janus,
+                                                .hf_layers = "model.encoder.layers.",
+                                                .gguf_layers = "v.blk.",
+                                                .hf_roots = roots,
+                                                .lacks = NN_LACKS_VOCAB | NN_LACKS_EPS };
 
 static const char *const names_clip[] = { "clip_vision_model", NULL };
 const nn_arch            models_clip = { .hp_size = sizeof(hparams),

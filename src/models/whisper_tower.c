@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whisper's encoder: two convolutions of three taps over the frames of a mel spectrogram, the second one with every other place,
- * positions, layers with norms before their blocks (keys have no bias), a norm at the end.
+ * Whisper's encoder: two convolutions of three taps over the frames of a mel spectrogram, the second one with every
+ * other place, positions, layers with norms before their blocks (keys have no bias), a norm at the end.
  *
  *     Voxtral, Ultravox  as it was
- *     Qwen 2 Audio, Audio Flamingo 3, Qwen 2.5 Omni  the mean of two rows is normed: that is the projector's (ears_projector.c).
- *                        Qwen 2.5 Omni sees windows and has sines for positions, which are in no file of Hugging Face
+ *     Qwen 2 Audio, Audio Flamingo 3, Qwen 2.5 Omni  the mean of two rows is normed: that is the projector's
+ *                        (ears_projector.c). Qwen 2.5 Omni sees windows and has sines for positions, which are in no
+ *                        file of Hugging Face
  *     GLM-ASR            half of each head is rotated instead; other names
- *     Qwen 3 ASR, Omni   windows; three convolutions over time and pitch come before (each a part of its own, as Gemma 4's are),
- *                        and their channels [channel][pitch] go in
+ *     Qwen 3 ASR, Omni   windows; three convolutions over time and pitch come before (each a part of its own, as Gemma
+ *                        4's are), and their channels [channel][pitch] go in
  *
- * An input row (nn_ears_dims) is what one place of the second convolution sees: five frames, and behind them one, or zero where
- * the first of its three taps lies before the sound and counts as nothing, and the same for the last one; then the position,
- * which is added.
+ * An input row (nn_ears_dims) is what one place of the second convolution sees: five frames, and behind them one, or
+ * zero where the first of its three taps lies before the sound and counts as nothing, and the same for the last one;
+ * then the position, which is added.
  */
 #include "nn/nn.h"
 

@@ -82,6 +82,12 @@ static value find_set(const nn_config *c, const char *gguf, bool fallback) {
     return (value){ 0 };
 }
 
+/* Whether rotations around the language model's part are another part's (Music Flamingo's ears): it says its own. */
+static bool rotates_itself(const nn_config *c, const char *name) {
+    return strncmp(name, "rope_parameters.", 16) == 0 && c->text && c->text != c->root &&
+           (json_get(c->text, "rope_theta") || json_is(json_get(c->text, "rope_parameters"), JSON_K_OBJECT));
+}
+
 static value find(nn_config *c, const char *gguf, const char *hf) {
     value v = find_set(c, gguf, false);
     char  name[192], full[256];
@@ -100,7 +106,7 @@ static value find(nn_config *c, const char *gguf, const char *hf) {
         char copy[192];
         memcpy(copy, name, sizeof copy);
         if (c->text) v.json = walk_path(c->text, copy);
-        if (!v.json) v.json = walk_path(c->root, name);
+        if (!v.json && !rotates_itself(c, name)) v.json = walk_path(c->root, name);
         if (v.json) return v;
     }
     v.set = nn_silent_find(c, names);
@@ -323,6 +329,10 @@ void nn_config_note_tensor(nn_config *c, const char *name, const float *data, in
     if (!m) return;
     m->reals = data;
     m->n_list = n;
+}
+
+void nn_config_derived_vec(nn_config *c, const char *name, const float *data, int n) {
+    if (!c->failed) nn_config_note_tensor(c, name, data, n);
 }
 
 /* --- look-ups --------------------------------------------------------------------------------------------------- */
@@ -754,7 +764,7 @@ static void read_tied(nn_config *c) {
         c->tied_by = names[i / 2];
         return;
     }
-    static const char *const around[] = { "internvl", "aya_vision", "cohere2_vision", "lighton_ocr", NULL };
+    static const char *const around[] = { "internvl", "aya_vision", "cohere2_vision", "lighton_ocr", "deepseek_vl", NULL };
     outer = json_cstr(json_get(c->root, "model_type"));
     inner = json_cstr(json_get(c->text, "model_type"));
     c->tied = is_one_of(around, outer) || is_one_of(c->arch->tied, outer) ||

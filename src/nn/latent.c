@@ -24,7 +24,7 @@ void nn_latent_read(nn_config *c, nn_latent_dims *m) {
 }
 
 void nn_bind_latent(nn_binder *b, nn_latent *w, const nn_latent_dims *m, const nn_dims *d) {
-    const int n = d->n_embd, q = d->n_head * (m->nope + m->rot), per = m->nope + m->v_dim, kv = m->kv_rank + m->rot;
+    const int n = d->n_embd, q = d->n_head * (m->nope + m->rot);
     if (m->q_rank) {
         nn_bind_linear(b, &w->q_a, "attn_q_a", "self_attn.q_a_proj", n, m->q_rank, 0);
         nn_bind_vec(b, &w->q_norm, "attn_q_a_norm", "self_attn.q_a_layernorm", m->q_rank, 0);
@@ -32,6 +32,11 @@ void nn_bind_latent(nn_binder *b, nn_latent *w, const nn_latent_dims *m, const n
     } else {
         nn_bind_linear(b, &w->q_b, "attn_q", "self_attn.q_proj", n, q, 0);
     }
+    nn_bind_latent_keys(b, w, m, d);
+}
+
+void nn_bind_latent_keys(nn_binder *b, nn_latent *w, const nn_latent_dims *m, const nn_dims *d) {
+    const int n = d->n_embd, per = m->nope + m->v_dim, kv = m->kv_rank + m->rot;
     nn_bind_rows(b, &w->kv, "attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa", n, m->kv_rank, 0, kv, 0);
     nn_bind_rows(b, &w->k_rot, "attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa", n, m->rot, m->kv_rank, kv, 0);
     nn_bind_vec(b, &w->kv_norm, "attn_kv_a_norm", "self_attn.kv_a_layernorm", m->kv_rank, 0);
@@ -52,8 +57,12 @@ nn_buf nn_latent_query(nn_tape *t, nn_buf n, const nn_latent *w, const nn_latent
 
 nn_buf nn_latent_attend(nn_tape *t, int layer, nn_buf n, nn_buf query, const nn_latent *w, const nn_latent_dims *m,
                         int n_head) {
+    return nn_latent_attend_to(t, layer, n, nn_project(t, query, w->q_b), w, m, n_head);
+}
+
+nn_buf nn_latent_attend_to(nn_tape *t, int layer, nn_buf n, nn_buf q, const nn_latent *w, const nn_latent_dims *m,
+                           int n_head) {
     const int dim = m->nope + m->rot;
-    nn_buf    q = nn_project(t, query, w->q_b);
     nn_buf    latent = nn_rms_norm(t, nn_project(t, n, w->kv), w->kv_norm, m->eps), k_rot = nn_project(t, n, w->k_rot);
     nn_buf    q_nope = nn_take_each(t, q, dim, 0, m->nope), q_rot = nn_take_each(t, q, dim, m->nope, m->rot);
     if (m->rope.n_rot) nn_rotate(t, q_rot, k_rot, m->rot, &m->rope);

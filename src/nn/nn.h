@@ -150,6 +150,8 @@ void nn_config_derived_int(nn_config *c, const char *gguf, int64_t value);
 void nn_config_derived_bool(nn_config *c, const char *gguf, bool value);
 void nn_config_derived_layers(nn_config *c, const char *gguf, const int *values);  /* n_layer of them; kept */
 void nn_config_derived_reals(nn_config *c, const char *gguf, const float *values); /* the same */
+/* The same for a vector that GGUF has as a tensor of this full name; kept. */
+void nn_config_derived_vec(nn_config *c, const char *name, const float *data, int n);
 
 /* Says that GGUF has no key for this field of config.json: the model runs, but cannot be written as GGUF. */
 void nn_config_unsaid(nn_config *c, const char *field);
@@ -195,8 +197,8 @@ nn_rope nn_rope_read(nn_config *c, const nn_dims *d, nn_rope_want want);
 /* Which axis turns which pair (axis_of): time, row, column, by the file's list of how many pairs each has; without one
  * they stay as they are. Interleaved: t h w t h w ..., as far as each has pairs, and the rest t; else one after the other. */
 void nn_rope_axes(nn_config *c, nn_rope *r, bool interleaved);
-/* Of most towers: the first half of a head's pairs is turned by the row of a patch, the second by its column, with the same
- * frequencies. head_dim: a multiple of 4. */
+/* Of most towers: the first half of a head's pairs is turned by the row of a patch, the second by its column, with the
+ * same frequencies. head_dim: a multiple of 4. */
 nn_rope nn_rope_grid(nn_config *c, int head_dim, double base);
 /* YaRN's 0.1 * mscale_all_dim * ln(factor) + 1, else 1. DeepSeek's attention scale takes its square. */
 double nn_rope_yarn_mscale(nn_config *c);
@@ -210,7 +212,7 @@ const float *nn_alibi_slopes(nn_config *c, int n_head, double bias);
 /*
  * Names. In bind_layer they are relative to the layer ("attn_q" is blk.3.attn_q.weight, "self_attn.q_proj" is
  * model.layers.3.self_attn.q_proj.weight), in bind_top absolute. A name is tried as it stands, then with ".weight". '|'
- * separates alternatives. '*' stands for the expert's number, '*+64' for one that is 64 higher. Behind a name may follow
+ * separates alternatives. '*' stands for the expert's number, '*+64' for one 64 higher. Behind a name may follow
  *     ^      the file stores inputs by outputs: transpose
  *     #a/n   the a-th of n equal parts of the rows          (fused gate_up: "gate_up_proj#0/2")
  *     #a%n   every n-th row, from the a-th                  (interleaved gate_up)
@@ -269,7 +271,7 @@ void nn_bind_heads(nn_binder *b, const nn_mat **out, const char *gguf, const cha
                    int64_t rows, int64_t first, int64_t stride, unsigned flags);
 /* Refuses a file that has this tensor: it belongs to a variant that the family does not know. */
 void nn_bind_none(nn_binder *b, const char *gguf, const char *hf);
-/* No tensor, but a table of `rows` tokens: 1 for those that are marked, 0 for the others, in each of its few columns. */
+/* No tensor, but a table of `rows` tokens: 1 for those that are marked, else 0, in each of its few columns. */
 void    nn_bind_marks(nn_binder *b, const nn_mat **out, int64_t rows, const int *marked, int n);
 bool    nn_bind_exists(nn_binder *b, const char *gguf, const char *hf); /* true when there is no file to look in */
 int64_t nn_bind_width(nn_binder *b, const char *gguf, const char *hf);  /* inputs of a matrix; 0: there is none */
@@ -582,9 +584,9 @@ typedef struct nn_projector_top {
     float         scale;   /* on it and on all rows: the language model's on its embeddings */
 } nn_projector_top;
 /*
- * The same for sounds: a tower takes the frames of a mel spectrogram and halves their number. Its hparams begin with nn_ears_dims
- * and its top with nn_ears_top. An input row is NN_EARS_FRAMES frames around a place, two numbers (1, or 0 where the frame before
- * the place, or that behind it, lies outside) and the place's position, where it has one.
+ * The same for sounds: a tower takes the frames of a mel spectrogram and halves their number. Its hparams begin with
+ * nn_ears_dims and its top with nn_ears_top. An input row is NN_EARS_FRAMES frames around a place, two numbers (1, or
+ * 0 where the frame before the place, or that behind it, lies outside) and the place's position, where it has one.
  */
 enum { NN_EARS_FRAMES = 5, NN_EARS_GATES = 2 };
 typedef struct nn_ears_dims {
@@ -594,7 +596,7 @@ typedef struct nn_ears_dims {
 typedef struct nn_ears_top {
     const nn_vec *positions; /* [positions][n_embd]; NULL: sines of them, or none */
 } nn_ears_top;
-/* Parts around such a tower whose weights the caller applies: a norm behind a convolution, words of a table of its own. */
+/* Parts around such a tower whose weights the caller applies: a norm behind a convolution, words of a table. */
 typedef struct nn_ears_conv {
     nn_linear     w;
     const nn_vec *norm; /* by channel */
@@ -745,10 +747,14 @@ typedef struct nn_latent {
         NN_INT(m.nope, NULL, "qk_nope_head_dim", 0), NN_INT(m.v_dim, gguf_v, "v_head_dim", 0)
 void nn_latent_read(nn_config *c, nn_latent_dims *m); /* what the table leaves open; refuses sizes that do not fit */
 void nn_bind_latent(nn_binder *b, nn_latent *w, const nn_latent_dims *m, const nn_dims *d);
+void nn_bind_latent_keys(nn_binder *b, nn_latent *w, const nn_latent_dims *m, const nn_dims *d); /* all but queries */
 nn_state nn_latent_state(const nn_latent_dims *m);
 nn_buf   nn_latent_query(nn_tape *t, nn_buf n, const nn_latent *w, const nn_latent_dims *m); /* what q_b takes */
 nn_buf   nn_latent_attend(nn_tape *t, int layer, nn_buf n, nn_buf query, const nn_latent *w, const nn_latent_dims *m,
                           int n_head); /* before o */
+/* The same for queries that are projected already. */
+nn_buf nn_latent_attend_to(nn_tape *t, int layer, nn_buf n, nn_buf q, const nn_latent *w, const nn_latent_dims *m,
+                           int n_head);
 
 /* Mamba 2's mixer, as hybrid models have it. norm NULL: the gate only. */
 typedef struct nn_mamba2_dims {

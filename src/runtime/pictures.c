@@ -89,6 +89,16 @@ static int find_sound_token(runtime *r, err *e) {
     return rc;
 }
 
+/* GGUF files of LLaVA have the vocabulary of their language model, as it was before. */
+static int find_row_word(runtime *r, err *e) {
+    err other;
+    int rc = find_token(r, vision_row_word(r->eyes), "picture", &r->row_token, e);
+    if (rc == ERR_UNSUPPORTED && vision_take_other_word(r->eyes) &&
+        find_token(r, vision_row_word(r->eyes), "picture", &r->row_token, &other) == 0)
+        return 0;
+    return rc;
+}
+
 /* A file with ears only is not one of eyes that we do not know. */
 static int open_towers(runtime *r, const vision_options *o, err *e) {
     int  rc = 0, width = r->model->dims->n_embd * r->model->tape->n_parts;
@@ -110,7 +120,7 @@ static int open_senses(runtime *r, const char *mmproj, const engine_options *g, 
         o.device = DEVICE_CPU;
         rc = open_towers(r, &o, e);
     }
-    if (rc == 0 && r->eyes) rc = find_token(r, vision_row_word(r->eyes), "picture", &r->row_token, e);
+    if (rc == 0 && r->eyes) rc = find_row_word(r, e);
     if (rc == 0 && r->ears) rc = find_sound_token(r, e);
     return rc;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pictures of any size between two numbers of pixels, whose sides are multiples of a square of patches: Qwen's towers and those
- * that prepare pictures in the same way.
+ * Pictures of any size between two numbers of pixels, whose sides are multiples of a square of patches: Qwen's towers
+ * and those that prepare pictures in the same way.
  */
 #include "vision/family.h"
 

@@ -3,6 +3,7 @@
 #include "vision/family.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 int vision_up_to(int x, int step) { return (x + step - 1) / step * step; }
 
@@ -71,6 +72,19 @@ static int cut_one(const vision_plan *p, const pixels *all, pixels *tile, err *e
     return pixels_crop(tile, all, x, y, p->tile_width, p->tile_height, e);
 }
 
+/* In the middle of a tile of one colour. */
+static int put_on_canvas(pixels *out, const pixels *all, const vision_plan *p, err *e) {
+    int    rc = pixels_init(out, p->tile_width, p->tile_height, e), left = (out->width - all->width) / 2;
+    int    top = (out->height - all->height) / 2;
+    size_t line = (size_t)all->width * PIXELS_CHANNELS;
+    if (rc < 0) return rc;
+    for (size_t i = 0; i < pixels_bytes(out); i++) out->rgb[i] = p->canvas[i % PIXELS_CHANNELS];
+    for (int y = 0; y < all->height; y++)
+        memcpy(out->rgb + ((size_t)(top + y) * (size_t)out->width + (size_t)left) * PIXELS_CHANNELS,
+               all->rgb + (size_t)y * line, line);
+    return 0;
+}
+
 int vision_cut(const vision *v, const pixels *picture, pixels **tiles, int *n, err *e) {
     const vision_rules *r = &v->rules;
     const pixels       *from = picture;
@@ -87,7 +101,10 @@ int vision_cut(const vision *v, const pixels *picture, pixels **tiles, int *n, e
         from = &first;
     }
     if (rc == 0) rc = pixels_resize(&all, from, p.width, p.height, r->filter, v->workers, e);
-    if (rc == 0) rc = p.n_tiles > 1 ? cut_tiles(v, &p, picture, &all, *tiles, e) : cut_one(&p, &all, *tiles, e);
+    if (rc == 0 && p.n_tiles > 1)
+        rc = cut_tiles(v, &p, picture, &all, *tiles, e);
+    else if (rc == 0)
+        rc = p.canvas_width ? put_on_canvas(*tiles, &all, &p, e) : cut_one(&p, &all, *tiles, e);
     pixels_deinit(&first);
     pixels_deinit(&all);
     if (rc == 0) return 0;

@@ -2,15 +2,15 @@
 /*
  * A model's ears: sounds become rows that take the place of tokens in its prompt, as pictures do (vision.h).
  *
- * A sound becomes a mel spectrogram (mel.h) and goes through the family's encoder; a projector makes rows of the language
- * model's width. In the prompt a word stands for each of them, behind one that says that a sound begins, and before one
- * that says that it ends.
+ * A sound becomes a mel spectrogram (mel.h) and goes through the family's encoder; a projector makes rows of the
+ * language model's width. In the prompt a word stands for each of them, behind one that says that a sound begins, and
+ * before one that says that it ends.
  *
- * Most families cut a sound into pieces of the length that the tower was made for (30 s), the last one padded with silence; ears_impl.h
- * says how a family is written.
+ * Most families cut a sound into pieces of the length that the tower was made for (30 s), the last one padded with
+ * silence; ears_impl.h says how a family is written.
  *
- * They come from their directories or from an mmproj file. One thread at a time encodes; everything else may be asked by any
- * thread.
+ * They come from their directories or from an mmproj file. One thread at a time encodes; everything else may be asked
+ * by any thread.
  */
 #ifndef VISION_EARS_H
 #define VISION_EARS_H
@@ -33,8 +33,8 @@ const char *ears_row_word(const ears *h);    /* what stands for one row */
 /* Takes another word for both, where the vocabulary has no such token; false: there is none left. */
 bool        ears_other_word(ears *h);
 const char *ears_said(const ears *h); /* the placeholder with the words that templates print around it */
-/* A template that asks for the words of a sound as the model was taught, with the variables "language" and "prompt" where they are
- * known; NULL: it was taught no such thing. */
+/* A template that asks for the words of a sound as the model was taught, with the variables "language" and "prompt"
+ * where they are known; NULL: it was taught no such thing. */
 const char *ears_transcribes(const ears *h);
 /* Appends what stands for a sound of so many samples in the prompt. */
 int ears_write(const ears *h, int n_samples, str *out, err *e);

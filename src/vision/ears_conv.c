@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Convolutions over time and pitch, of 3 x 3 with every other place, run over single places: the host puts side by side what each
- * of them sees, and zero where there is nothing.
+ * Convolutions over time and pitch, of 3 x 3 with every other place, run over single places: the host puts side by
+ * side what each of them sees, and zero where there is nothing.
  */
 #include "vision/ears_impl.h"
 

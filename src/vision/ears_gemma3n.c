@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From samples to rows as Gemma 3n does it. Two convolutions over time and pitch (ears_conv.c) see the frames behind a place. The norm
- * behind each of them counts mean and variance over all rows up to its own, so that it is made here. Of the conformer's places
- * every fourth is a row.
+ * From samples to rows as Gemma 3n does it. Two convolutions over time and pitch (ears_conv.c) see the frames behind a
+ * place. The norm behind each of them counts mean and variance over all rows up to its own, so that it is made here.
+ * Of the conformer's places every fourth is a row.
  *
- * A piece of 30 s always has 188 rows: where the sound is shorter, a word of a table of the model's own stands for those that are
- * missing, and another such word, the end of the sound, follows the last one. The reference cuts longer sounds off, here pieces follow
- * one another.
+ * A piece of 30 s always has 188 rows: where the sound is shorter, a word of a table of the model's own stands for
+ * those that are missing, and another such word, the end of the sound, follows the last one. The reference cuts longer
+ * sounds off, here pieces follow one another.
  */
 #include "models/list.h"
 #include "vision/ears_impl.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From samples to rows as Gemma 4 does it. A piece is 30 s at most, the longest sound that it was made for; the reference cuts
- * longer ones off there, here their pieces follow one another.
+ * From samples to rows as Gemma 4 does it. A piece is 30 s at most, the longest sound that it was made for; the
+ * reference cuts longer ones off there, here their pieces follow one another.
  *
- * The two convolutions (ears_conv.c) run over a few rows of time at once. Where there are no frames any more, all is zero, behind the
- * first convolution too.
+ * The two convolutions (ears_conv.c) run over a few rows of time at once. Where there are no frames any more, all is
+ * zero, behind the first convolution too.
  */
 #include "models/list.h"
 #include "vision/ears_impl.h"

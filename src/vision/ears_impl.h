@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside a model's ears. What all have in common: ears.c (opening, words, rows that are kept) and ears_rules.c (which family it
- * is, and what the files say). A family is a table, ears_family, in a file of its own: ears_whisper.c (the encoders that are
- * Whisper's), ears_qwen3.c, ears_gemma3n.c, ears_gemma4.c, ears_samples.c. A new one is such a table and a line in ears_rules.c.
+ * Inside a model's ears. What all have in common: ears.c (opening, words, rows that are kept) and ears_rules.c (which
+ * family it is, and what the files say). A family is a table, ears_family, in a file of its own: ears_whisper.c (the
+ * encoders that are Whisper's), ears_qwen3.c, ears_gemma3n.c, ears_gemma4.c, ears_samples.c. A new one is such a table and
+ * a line in ears_rules.c.
  */
 #ifndef VISION_EARS_IMPL_H
 #define VISION_EARS_IMPL_H
@@ -19,11 +20,12 @@ typedef struct ears_rules {
     int chunk, window;   /* Qwen 3: frames that are convolved together; places that see each other */
     int least, padded;   /* Qwen 3: samples that a sound has at least; the last chunk is as long as all */
     int every, tokens;   /* Gemma 3n: of so many places one is a row; rows of a piece */
+    int turned, theta;   /* Music Flamingo: elements that turn by one of two times; the base of their frequencies */
     int pad, end;        /* words of its own table: for rows that are missing, behind the last one */
 } ears_rules;
 
 /* The stages that a sound goes through; not every family has all. */
-enum { EARS_CONV0, EARS_CONV1, EARS_CONV2, EARS_WORDS, EARS_TOWER, EARS_PROJECTOR, EARS_STAGES };
+enum { EARS_CONV0, EARS_CONV1, EARS_CONV2, EARS_WORDS, EARS_TOWER, EARS_NORM, EARS_PROJECTOR, EARS_STAGES };
 
 /* A field of preprocessor_config.json that has this value where it is there. */
 typedef struct ears_field {
@@ -43,8 +45,10 @@ typedef struct ears_family {
     const ears_field  *front;             /* n_front fields; feature_size is the bins, too */
     size_t             n_front;
     unsigned           how;    /* the family's own */
+    bool               alone;  /* its mmproj files have no eyes: others with this projector do */
     bool               ragged; /* the last row of a piece may have fewer places than others */
-    /* The sizes; what makes no sense is refused behind it. config: as source_outer, whose audio_config is the encoder's; or NULL. */
+    /* The sizes; what makes no sense is refused behind it. config: as source_outer, whose audio_config is the encoder's;
+     * or NULL. */
     void (*read)(ears_rules *r, const json_value *config, const model_file *mmproj);
     int (*stage_rows)(const ears_rules *r, int stage); /* that a stage takes at once */
     bool (*fit)(const ears *h); /* whether stages before the projector fit each other; NULL: there are none */
@@ -67,7 +71,8 @@ struct ears {
 
 /* ears_conv.c */
 enum { CONV_STRIDE = 2 };
-/* [rows][pitches][channels], of which there are `rows` from row `base` on. A kernel's taps are ordered by time, or by pitch. */
+/* [rows][pitches][channels], of which there are `rows` from row `base` on. A kernel's taps are ordered by time, or by
+ * pitch. */
 typedef struct conv_input {
     const float *from;
     int          base, rows, pitches, channels;
@@ -95,7 +100,7 @@ int ears_rules_read(ears_rules *r, const ears_family *f, const model_file *model
 int64_t ears_meta(const model_file *f, const char *key);
 int64_t ears_number(const json_value *v, const char *key, int64_t dflt);
 
-extern const ears_family ears_voxtral, ears_qwen2_audio, ears_flamingo, ears_glmasr, ears_ultravox, ears_qwen_omni,
-    ears_qwen3_omni, ears_qwen3_asr, ears_gemma3n, ears_gemma4, ears_gemma4_samples;
+extern const ears_family ears_voxtral, ears_qwen2_audio, ears_flamingo, ears_music, ears_glmasr, ears_ultravox,
+    ears_qwen_omni, ears_qwen3_omni, ears_qwen3_asr, ears_gemma3n, ears_gemma4, ears_gemma4_samples;
 
 #endif

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From samples to rows as Qwen 3 ASR and Qwen 3 Omni do it: the spectrum of all of a sound, not padded, in chunks of a second. Three
- * convolutions over time and pitch (ears_conv.c) make 13 places of a chunk and see nothing of its neighbours; places are counted from the
- * chunk's beginning, and see each other within windows of eight chunks. A place is a row of the language model.
+ * From samples to rows as Qwen 3 ASR and Qwen 3 Omni do it: the spectrum of all of a sound, not padded, in chunks of a
+ * second. Three convolutions over time and pitch (ears_conv.c) make 13 places of a chunk and see nothing of its
+ * neighbours; places are counted from the chunk's beginning, and see each other within windows of eight chunks. A
+ * place is a row of the language model.
  *
- * The last chunk is padded with zeros to the length of all others where there are others; Qwen 3 ASR's always is, and a sound has half
- * a second at least there. Behind the first convolution that padding is not zero any more, so that it matters.
+ * The last chunk is padded with zeros to the length of all others where there are others; Qwen 3 ASR's always is, and
+ * a sound has half a second at least there. Behind the first convolution that padding is not zero any more, so that it
+ * matters.
  */
 #include "models/list.h"
 #include "vision/ears_impl.h"
@@ -205,9 +207,8 @@ static void read_asr(ears_rules *r, const json_value *config, const model_file *
     read_sizes(r, config, mmproj, true);
 }
 
-/* mmproj files of both name the same projector; only Qwen 3 Omni has eyes. */
 static void read_omni(ears_rules *r, const json_value *config, const model_file *mmproj) {
-    read_sizes(r, config, mmproj, mmproj && !model_file_meta(mmproj, "clip.vision.projector_type"));
+    read_sizes(r, config, mmproj, false);
 }
 
 static const ears_field front[] = { { "sampling_rate", SOUND_RATE },
@@ -230,6 +231,7 @@ static const ears_field front[] = { { "sampling_rate", SOUND_RATE },
 const ears_family ears_qwen3_omni = {
     .types = NAMES("qwen3_omni_moe", "qwen3_omni_moe_thinker"), .projectors = NAMES("qwen3a"), .read = read_omni, QWEN3
 };
+
 /* Where nobody says the language, the model does, before the words: "language English<asr_text>". */
 static const char transcribes[] =
     "{%- set names = {'ar': 'Arabic', 'yue': 'Cantonese', 'zh': 'Chinese', 'cs': 'Czech', 'da': 'Danish', 'nl': "
@@ -247,7 +249,8 @@ static const char transcribes[] =
     "{% if language %}{{ 'language ' + names[language] + '<asr_text>' }}{% endif %}";
 
 const ears_family ears_qwen3_asr = { .types = NAMES("qwen3_asr"),
-                                     .projectors = (const char *const[]){ NULL },
+                                     .projectors = NAMES("qwen3a"),
+                                     .alone = true,
                                      .transcribes = transcribes,
                                      .read = read_asr,
                                      QWEN3 };

@@ -8,9 +8,10 @@
 
 enum { MAX_BINS = 257, MAX_SAMPLES = 1 << 14, MAX_POSITIONS = 1 << 16, MAX_PREPROCESSOR = 1 << 20 };
 
-static const ears_family *const families[] = { &ears_voxtral,  &ears_qwen2_audio, &ears_flamingo,      &ears_glmasr,
-                                               &ears_ultravox, &ears_qwen_omni,   &ears_qwen3_omni,    &ears_qwen3_asr,
-                                               &ears_gemma3n,  &ears_gemma4,      &ears_gemma4_samples };
+static const ears_family *const families[] = { &ears_voxtral,   &ears_qwen2_audio, &ears_flamingo,
+                                               &ears_music,     &ears_glmasr,      &ears_ultravox,
+                                               &ears_qwen_omni, &ears_qwen3_asr,   &ears_qwen3_omni,
+                                               &ears_gemma3n,   &ears_gemma4,      &ears_gemma4_samples };
 
 static bool is_one_of(const char *const *list, view text) {
     for (; *list; list++) {
@@ -26,8 +27,9 @@ static bool names_projector(const ears_family *f, const model_file *mmproj, cons
 
 static bool fits(const ears_family *f, const model_file *model, const model_file *mmproj) {
     if (mmproj)
-        return names_projector(f, mmproj, "clip.projector_type") ||
-               names_projector(f, mmproj, "clip.audio.projector_type");
+        return !(f->alone && model_file_meta(mmproj, "clip.vision.projector_type")) &&
+               (names_projector(f, mmproj, "clip.projector_type") ||
+                names_projector(f, mmproj, "clip.audio.projector_type"));
     const char *type = json_cstr(json_get(model_file_config(model), "model_type"));
     return type && is_one_of(f->types, view_of(type)) &&
            json_is(json_get(source_outer(model), "audio_config"), JSON_K_OBJECT);
@@ -54,7 +56,8 @@ int64_t ears_number(const json_value *v, const char *key, int64_t dflt) {
 
 /* --- what preprocessor_config.json says --- */
 
-/* Spectrograms are made in the families' ways (mel.h); a directory that asks for another is refused. A list is no number. */
+/* Spectrograms are made in the families' ways (mel.h); a directory that asks for another is refused. A list is no
+ * number. */
 static int check_field(const json_value *v, const char *name, double is, err *e) {
     const json_value *at = json_get(v, name);
     double            x = is;

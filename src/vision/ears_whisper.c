@@ -2,16 +2,18 @@
 /*
  * From samples to rows where the encoder is Whisper's.
  *
- *     Voxtral           the spectrum of all of a sound, padded with silence to whole pieces of 30 s; silence is heard, too
- *     Qwen 2 Audio,     each piece has a spectrum of its own; only places of the sound are seen. The reference of Qwen 2 Audio
- *     Audio Flamingo 3  cuts a sound off after 30 s, here pieces follow one another
+ *     Voxtral           the spectrum of all of a sound, padded with silence to whole pieces of 30 s; silence is heard
+ *     Qwen 2 Audio,     each piece has a spectrum of its own; only places of the sound are seen. What Qwen 2 Audio's
+ *     Audio Flamingo 3  reference cuts off after 30 s follows in further pieces here
+ *     Music Flamingo    as Audio Flamingo 3, and between norm and projector some elements of a row turn by its time
  *     GLM-ASR           each piece has a spectrum of its own; silence is seen, but makes no rows
- *     Ultravox          the spectrum of all of a sound, not padded but to whole hops, in pieces; the places that its last row lacks
- *                       are zero, and a piece behind others is not padded either, which the reference does with zeros
+ *     Ultravox          the spectrum of all of a sound, not padded but to whole hops, in pieces; the places that its
+ *                       last row lacks are zero, and a piece behind others is not padded either, which the reference
+ *                       does with zeros
  *     Qwen 2.5 Omni     the spectrum of all of a sound, not padded, in windows of 2 s that do not see each other
  *
- * Several neighbouring places become a row, those that are left over at the end of a sound none. A sound that is too short for
- * one counts as long enough, with silence behind it.
+ * Several neighbouring places become a row, those that are left over at the end of a sound none. A sound that is too
+ * short for one counts as long enough, with silence behind it.
  */
 #include "models/list.h"
 #include "vision/ears_impl.h"
@@ -20,9 +22,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STRIDE = 2 };           /* frames of a place */
-enum { WHOLE = 1, HEARD = 2 }; /* ears_family.how: one spectrum for all; silence is not seen */
-enum { WINDOWS_AT_ONCE = 8, MOST_MELS = 257, SINES = 10000 };
+enum { STRIDE = 2 }; /* frames of a place */
+enum { HEARD = 1 };  /* ears_family.how: silence is not seen */
+enum { WINDOWS_AT_ONCE = 8, SINES = 10000 };
 
 /* --- sizes --- */
 
@@ -69,7 +71,8 @@ static bool fit(const ears *h) {
 
 /* --- the tower's input --- */
 
-/* Frames from the one at `at` on, of which there are `frames`; outside of them nothing is seen, as if there were nothing. */
+/* Frames from the one at `at` on, of which there are `frames`; outside of them nothing is seen, as if there were
+ * nothing. */
 typedef struct stretch {
     const float *at;
     int          frames, places; /* how many rows they become */
@@ -115,26 +118,54 @@ static void put_rows(const ears *h, const stretch *s, float *in) {
 
 typedef struct scratch {
     float *in, *rows;
+    float *normed; /* Music Flamingo */
+    int    piece;  /* which one it is of its sound */
 } scratch;
 
 static int take_scratch(scratch *x, const ears *h, err *e) {
     const vision_stage *t = &h->stage[EARS_TOWER];
     x->in = malloc((size_t)t->max_rows * (size_t)t->width_in * sizeof *x->in);
     x->rows = malloc((size_t)(t->max_rows + h->rules.stack) * (size_t)t->width_out * sizeof *x->rows);
-    return x->in && x->rows ? 0 : err_set_nomem(e);
+    if (h->family->arch[EARS_NORM])
+        x->normed = malloc((size_t)stacked(&h->rules, t->max_rows) * (size_t)t->width_out * sizeof *x->normed);
+    return x->in && x->rows && (x->normed || !h->family->arch[EARS_NORM]) ? 0 : err_set_nomem(e);
 }
 
 static void free_scratch(scratch *x) {
     free(x->in);
     free(x->rows);
+    free(x->normed);
+}
+
+/* Pairs of elements turn: the first ones by which piece it is, as many behind them by the place in it, both times the
+ * moment. */
+static void turn_rows(const ears_rules *r, const scratch *x, int n, size_t width) {
+    const double turn = 2 * acos(-1.0), step = 0.01 * STRIDE * r->stack; /* seconds of a row */
+    int          half = r->turned / 2;
+    for (int t = 0; t < n; t++) {
+        float *row = x->normed + (size_t)t * width;
+        double moment = -turn * step * ((double)x->piece * (r->positions / r->stack) + t);
+        for (int k = 0; k < 2 * half; k++, row += 2) {
+            double at = k < half ? (double)x->piece / r->theta : turn * t / r->theta;
+            double angle = moment * at / pow(r->theta, 2.0 * (k % half) / r->turned);
+            double a = (double)row[0], b = (double)row[1];
+            row[0] = (float)(a * cos(angle) - b * sin(angle));
+            row[1] = (float)(b * cos(angle) + a * sin(angle));
+        }
+    }
 }
 
 /* Rows that lie behind one another are side by side already. */
 static int run(ears *h, const scratch *x, int places, const vision_order *order, int n_out, float *out, err *e) {
     int rc =
         stage_run(&h->stage[EARS_TOWER], &(stage_step){ .n = places, .in = x->in, .order = order, .out = x->rows }, e);
+    if (rc == 0 && n_out && x->normed) {
+        rc = stage_run(&h->stage[EARS_NORM], &(stage_step){ .n = n_out, .in = x->rows, .out = x->normed }, e);
+        if (rc == 0) turn_rows(&h->rules, x, n_out, (size_t)h->stage[EARS_NORM].width_out);
+    }
     if (rc == 0 && n_out)
-        rc = stage_run(&h->stage[EARS_PROJECTOR], &(stage_step){ .n = n_out, .in = x->rows, .out = out }, e);
+        rc = stage_run(&h->stage[EARS_PROJECTOR],
+                       &(stage_step){ .n = n_out, .in = x->normed ? x->normed : x->rows, .out = out }, e);
     return rc;
 }
 
@@ -193,6 +224,7 @@ static int encode_pieces(ears *h, const sound *s, float *out, err *e) {
         int64_t n = now.n == piece ? h->rules.positions / h->rules.stack : rows_rest(&h->rules, now.n, at == 0);
         if (n) rc = encode_piece(h, &x, &now, (int)n, out, e);
         out += (size_t)n * (size_t)h->stage[EARS_PROJECTOR].width_out;
+        x.piece++;
     }
     free_scratch(&x);
     return rc;
@@ -314,7 +346,25 @@ static void read_pooled(ears_rules *r, const json_value *config, const model_fil
     r->stack = 2;
 }
 
-/* Positions: of the windows that are computed together, which mmproj files do not name. A pair of rows lies in one window. */
+/* Other steps than 10 ms, or other rules of rotation, are refused with what makes no sense. */
+static void read_music(ears_rules *r, const json_value *config, const model_file *mmproj) {
+    const json_value *rope = json_get(config, "rope_parameters");
+    const char       *type = json_cstr(json_get(rope, "rope_type"));
+    double            theta = 1200, share = 0.2, step = 0.01;
+    read_pooled(r, config, mmproj);
+    (void)json_number(json_get(rope, "rope_theta"), &theta);
+    (void)json_number(json_get(rope, "partial_rotary_factor"), &share);
+    (void)json_number(json_get(config, "audio_frame_step"), &step);
+    int64_t width = ears_number(json_get(config, "audio_config"), "hidden_size", 1280);
+    bool    sane = theta >= 2 && theta <= 1 << 20 && theta == floor(theta) && share > 0 && share <= 0.5 && width > 0 &&
+                width <= 1 << 14 && step == 0.01 && (!type || strcmp(type, "default") == 0);
+    r->theta = sane ? (int)theta : 0;
+    r->turned = sane ? (int)((double)width * share) : 0;
+    if (r->turned < 2 || r->turned % 2 || r->positions / r->stack > r->theta) r->positions = -1;
+}
+
+/* Positions: of the windows that are computed together, which mmproj files do not name. A pair of rows lies in one
+ * window. */
 static void read_windows(ears_rules *r, const json_value *config, const model_file *mmproj) {
     int64_t places = ears_number(json_get(config, "audio_config"), "n_window", 100);
     read_pooled(r, config, mmproj);
@@ -383,6 +433,23 @@ const ears_family ears_flamingo = {
     .spectrum = piece_spectrum
 };
 
+const ears_family ears_music = { .types = NAMES("musicflamingo"),
+                                 .projectors = (const char *const[]){ NULL },
+                                 .word = "<sound>",
+                                 .before = "<|sound_bos|>",
+                                 .after = "<|sound_eos|>",
+                                 .arch = { [EARS_TOWER] = &models_whisper_pooled,
+                                           [EARS_NORM] = &models_projector_ears_norm,
+                                           [EARS_PROJECTOR] = &models_projector_ears_double },
+                                 FRONT,
+                                 .how = HEARD,
+                                 .read = read_music,
+                                 .stage_rows = stage_rows,
+                                 .fit = fit,
+                                 .rows = rows_heard,
+                                 .encode = encode_pieces,
+                                 .spectrum = piece_spectrum };
+
 const ears_family ears_glmasr = {
     .types = NAMES("glmasr"),
     .projectors = (const char *const[]){ NULL },
@@ -417,7 +484,7 @@ const ears_family ears_qwen_omni = {
     .spectrum = open_spectrum
 };
 
-/* Its directories lack the language model. Templates of those know nothing of sounds, nor has their vocabulary a word. */
+/* Its directories lack the language model, whose template knows nothing of sounds and whose vocabulary has no word. */
 const ears_family ears_ultravox = {
     .types = NAMES("ultravox"),
     .projectors = NAMES("ultravox"),

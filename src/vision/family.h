@@ -59,6 +59,7 @@ struct vision_family {
     const nn_arch    *middle; /* where rules.inner is not 0: what the merged rows go through before the projector */
     const char       *placeholder; /* what a template prints for a picture */
     const char       *row;         /* what stands for one row */
+    const char       *row_else;    /* where the vocabulary has no such word; NULL: nothing does */
     const char       *shows;       /* with an mmproj, the model's chat template has this; NULL: anything */
     bool              grid;        /* positions have several axes, and the rows of a picture stand in a grid of them */
     bool              own_colours; /* the files' are for others */

@@ -37,6 +37,8 @@ typedef enum vision_kind {
     VISION_LLAVA_ONEVISION,
     VISION_LIGHTON,
     VISION_VIPLLAVA,
+    VISION_JANUS,
+    VISION_DEEPSEEK_VL,
     VISION_LLAMA4,
     VISION_LFM2,
     VISION_KIMI_VL,
@@ -79,25 +81,26 @@ typedef struct vision_rules {
 
 /* What becomes of a picture of some size. */
 typedef struct vision_plan {
-    int  width, height;             /* it is scaled to */
-    int  first_width, first_height; /* IDEFICS3: and to this before; 0: it is not */
-    int  tile_width, tile_height;
-    int  canvas_width, canvas_height; /* it then lies in the middle of black; 0: it does not */
-    int  rows, cols;                  /* of tiles; 0: one tile is all of it */
-    int  n_tiles;     /* the whole, squeezed into a tile, is the last one where there are more than rows * cols */
-    bool whole_first; /* no, the first one */
-    bool whole_anew;  /* it is squeezed from the picture itself, not from what is cut */
-    int  tile_rows;   /* rows of a tile */
-    int  across;      /* rows of a tile that stand beside each other */
-    int  n_rows;      /* in the prompt */
-    int  grid_left, grid_top;       /* of the tiles' rows as one grid: padding, left out at both ends */
-    int  grid_width, grid_height;   /* what is left of it */
-    int  kept_width, kept_height;   /* and what it is scaled to */
-    bool padded;                    /* what was scaled is in the upper left corner of its tiles, the rest is black */
-    bool marked;                    /* pictures have numbers in the prompt */
-    int  number;                    /* of the picture among those of the prompt, from 0 */
-    int  whole_width, whole_height; /* the whole comes from the picture itself and has this size; 0: see n_tiles */
-    int  whole_rows;                /* its rows; of a picture of one tile: that one's */
+    int     width, height;             /* it is scaled to */
+    int     first_width, first_height; /* IDEFICS3: and to this before; 0: it is not */
+    int     tile_width, tile_height;
+    int     canvas_width, canvas_height; /* it then lies in the middle of this; 0: it does not */
+    int     rows, cols;                  /* of tiles; 0: one tile is all of it */
+    int     n_tiles;     /* the whole, squeezed into a tile, is the last one where there are more than rows * cols */
+    bool    whole_first; /* no, the first one */
+    bool    whole_anew;  /* it is squeezed from the picture itself, not from what is cut */
+    int     tile_rows;   /* rows of a tile */
+    int     across;      /* rows of a tile that stand beside each other */
+    int     n_rows;      /* in the prompt */
+    int     grid_left, grid_top;       /* of the tiles' rows as one grid: padding, left out at both ends */
+    int     grid_width, grid_height;   /* what is left of it */
+    int     kept_width, kept_height;   /* and what it is scaled to */
+    uint8_t canvas[3];                 /* what is not the picture: black if the whole stands beside its tiles */
+    bool    padded;                    /* what was scaled is in the upper left corner of its tiles, the rest is black */
+    bool    marked;                    /* pictures have numbers in the prompt */
+    int     number;                    /* of the picture among those of the prompt, from 0 */
+    int     whole_width, whole_height; /* the whole comes from the picture itself and has this size; 0: see n_tiles */
+    int     whole_rows;                /* its rows; of a picture of one tile: that one's */
 } vision_plan;
 
 /* A model of its own: the tower, what comes behind it, or the projector. */
@@ -122,6 +125,7 @@ struct vision {
     vision_rules rules;
     vision_stage tower, middle, projector; /* middle: its model is NULL where no rows are merged within the tower */
     pool        *workers;                  /* for pixels */
+    bool         other_word;               /* the family's row_else stands for a row */
     int placed_across, placed_down; /* patches of the picture whose learned positions lie in the tower's own input */
     uint8_t     source[VISION_KEY_BYTES]; /* what the tower's file hashes to */
     vision_keep keep;
@@ -131,7 +135,8 @@ struct vision {
 bool rules_inside(const model_file *model, char prefix[64]); /* a GGUF file with the tower inside: its keys begin so */
 int  rules_read(vision_rules *r, const model_file *model, const model_file *mmproj, bool *known, err *e);
 
-/* source.c. config.json around a tower's part of it: that of the part that sees, listens and reads, in models that speak, too. */
+/* source.c. config.json around a tower's part of it: that of the part that sees, listens and reads, in models that
+ * speak, too. */
 const json_value *source_outer(const model_file *model);
 
 /* cut.c */

@@ -31,7 +31,8 @@ static double slaney_top(void) { return 15 + log(SOUND_RATE / 2000.0) * 27 / log
 static double htk_hertz(double m) { return 700 * (pow(10, m / 2595) - 1); }
 static double htk_of(double hertz) { return 2595 * log10(1 + hertz / 700); }
 
-/* from, top: the scale's values of the lowest and highest frequency; area: every triangle has one of one, else a height of one. */
+/* from, top: the scale's values of the lowest and highest frequency; area: every triangle has one of one, else a
+ * height of one. */
 static void make_filters(tables *t, int bins, double (*hertz)(double), double from, double top, bool area) {
     double step = (top - from) / (bins + 1);
     for (int m = 0; m < bins; m++) {

@@ -5,8 +5,14 @@
 static const vision_family *family_of(const vision *v) { return vision_families[v->rules.kind]; }
 
 const char *vision_placeholder(const vision *v) { return family_of(v)->placeholder; }
-const char *vision_row_word(const vision *v) { return family_of(v)->row; }
-bool        vision_whole(const vision *v) { return v->rules.whole; }
+const char *vision_row_word(const vision *v) { return v->other_word ? family_of(v)->row_else : family_of(v)->row; }
+
+bool vision_take_other_word(vision *v) {
+    v->other_word = family_of(v)->row_else != NULL;
+    return v->other_word;
+}
+
+bool vision_whole(const vision *v) { return v->rules.whole; }
 
 int vision_most_rows(const vision *v) {
     const vision_rules *r = &v->rules;
@@ -35,8 +41,8 @@ int vision_write(const vision *v, const pixels *picture, int number, str *out, e
     if (rc < 0) return rc;
     p.number = number;
     if (f->write)
-        f->write(out, &p, f->row);
+        f->write(out, &p, vision_row_word(v));
     else
-        vision_put_rows(out, f->row, p.n_rows);
+        vision_put_rows(out, vision_row_word(v), p.n_rows);
     return str_ok(out) ? 0 : err_set_nomem(e);
 }

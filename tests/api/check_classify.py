@@ -76,6 +76,9 @@ def lengths(server):
     assert status == 400 and "the context holds 300" in error["error"]["message"], error
     status, got = server.post(PATH, dict(body, truncate=True))
     assert status == 200 and got["usage"]["prompt_tokens"] == 300, got
+    for most, n in ((-1, 300), (8, 8), (5000, 300)):
+        status, got = server.post(PATH, dict(body, truncate_prompt_tokens=most))
+        assert status == 200 and got["usage"]["prompt_tokens"] == n, (most, got)
     status, got = server.post(PATH, {"model": "nli", "input": [["word " * 2000, "a"]]})  # pairs are cut, as a reranker's
     assert status == 200 and got["usage"]["prompt_tokens"] == 300, got
 
@@ -90,6 +93,10 @@ def mistakes(server):
         assert status == 400 and error["error"]["param"] == where and sentence in error["error"]["message"], (value, error)
     status, error = server.post(PATH, {"model": "nli", "input": "a", "truncate": "yes"})
     assert status == 400 and error["error"]["param"] == "truncate", error
+    for name, value in (("use_activation", False), ("activation", False), ("truncate_prompt_tokens", 0), ("truncate_prompt_tokens", -2)):
+        status, error = server.post(PATH, {"model": "nli", "input": "a", name: value})
+        assert status == 400 and error["error"]["param"] == name, (name, error)
+    assert server.post(PATH, {"model": "nli", "input": "a", "use_activation": True})[0] == 200
     status, error = server.post(PATH, {"model": "nli", "input": [99999]})
     assert status == 400 and "99999" in error["error"]["message"], error
     status, error = server.post(PATH, {"model": "plain", "input": "a"})

@@ -97,7 +97,7 @@ def prefix_is_reused(server):
 
 # Tokens of sound A: its rows, and the words that the family's templates or its ears put around them.
 TOKENS = {"qwen2_audio": 6 + 2, "qwen2_5_omni": 6 + 2, "audioflamingo3": 6, "glmasr": 3 + 2, "qwen3_asr": 7 + 2, "qwen3_omni_moe": 4 + 2,
-          "gemma3n": 9 + 5}
+          "gemma3n": 9 + 5, "musicflamingo": 6 + 2}
 
 
 def other_families(_):

@@ -41,10 +41,11 @@ SPECIAL["gemma4_e"] = SPECIAL["gemma4"]
 # What templates print for a sound; the row's word is number 150.
 SAID = {"qwen2_audio": "<|audio_bos|><|AUDIO|><|audio_eos|>", "qwen2_5_omni": "<|audio_bos|><|AUDIO|><|audio_eos|>", "audioflamingo3": "<sound>",
         "glmasr": "<|begin_of_audio|><|pad|><|end_of_audio|>", "qwen3_asr": "<|audio_start|><|audio_pad|><|audio_end|>",
-        "qwen3_omni_moe": "<|audio_start|><|audio_pad|><|audio_end|>", "gemma3n": "<audio_soft_token>"}
+        "qwen3_omni_moe": "<|audio_start|><|audio_pad|><|audio_end|>", "gemma3n": "<audio_soft_token>", "musicflamingo": "<sound>"}
 for name, said in SAID.items():
     words = re.findall("<[^>]*>", said)
     SPECIAL[name] = dict(zip((151, 150, 152), words)) if len(words) == 3 else {150: words[0]}
+SPECIAL["musicflamingo"].update({151: "<|sound_bos|>", 152: "<|sound_eos|>"})
 SPECIAL["gemma3n"][100] = "<start_of_audio>"
 SPECIAL["qwen3_asr"].update({157: "<|im_start|>", 158: "<|im_end|>", 159: "<asr_text>"})
 for qwen in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5"):

@@ -240,17 +240,18 @@ static nn_apart terms(gen *g, nn_buf q, nn_buf k, int n_head, int dim) {
 }
 
 static nn_buf step_attention(gen *g, nn_buf h) {
-    int          n_kv = suite_int(g->s, 1, 3), n_head = n_kv * suite_int(g->s, 1, 3), dim = PICK(g, 8, 32, 72);
+    bool apart = suite_chance(g->s, 40);
+    int  n_kv = suite_int(g->s, 1, 3), n_head = apart ? n_kv : n_kv * suite_int(g->s, 1, 3), dim = PICK(g, 8, 32, 72);
     nn_attn_spec a = { .n_head = n_head, .n_kv = n_kv, .dim_k = dim, .scale = 1.0f / sqrtf((float)dim) };
     g->state[g->layer] = nn_state_step(n_kv, dim);
     if (suite_chance(g->s, 50)) a.reach = suite_int(g->s, 1, 40);
-    if (suite_chance(g->s, 30)) a.softcap = 5;
+    if (!apart && suite_chance(g->s, 30)) a.softcap = 5;
     if (suite_chance(g->s, 60)) a.bias = biases(g, n_head);
     if (suite_chance(g->s, 30)) a.alibi = vec(g, "alibi", n_head, 0.3, 0.1)->data;
     nn_buf q = project(g, h, "q", (int64_t)n_head * dim), k = project(g, h, "k", (int64_t)n_kv * dim),
            v = project(g, h, "v", (int64_t)n_kv * dim);
     nn_kv_store(g->t, g->layer, k, v);
-    if (a.softcap == 0 && n_kv == n_head && suite_chance(g->s, 50)) a.apart = terms(g, q, k, n_head, dim);
+    if (apart) a.apart = terms(g, q, k, n_head, dim);
     return nn_attention(g->t, g->layer, q, a);
 }
 

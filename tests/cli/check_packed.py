@@ -197,6 +197,10 @@ def on_device(folder):
             run("debug", "random-model", gguf, "--layers", "1", "--dim", "256", "--ff", "512", "--vocab", "320", "--type", kind,
                 *more)
             near(gguf, logits(gguf, folder), folder, (kind, *more))
+            os.environ["HEARTH_GPU_SMEM"] = "99"  # a GPU in software: shared memory of a block in KiB, as 8.6 and 12.0 have it
+            less = logits(gguf, folder, "--device", DEVICE, "--chunk", "1")
+            del os.environ["HEARTH_GPU_SMEM"]
+            assert less == logits(gguf, folder, "--device", DEVICE), (kind, *more, "with less shared memory")
 
 
 def small_blocks():

@@ -173,7 +173,7 @@ def relaid(name, tmp):
         json.dump(config, f)
     write_tensors(os.path.join(path, "model.safetensors"), tensors)
     out = [(path, None)]
-    if config["model_type"] not in to_gguf_dense.NO_PEER and name not in ("step3p5_mlx", "phi4mm"):
+    if config["model_type"] not in to_gguf_dense.NO_PEER and name not in ("step3p5_mlx", "phi4mm", "minimax_m3_vl"):
         with open(os.path.join(path, "config.json"), "w") as f:
             json.dump(config.get("text_config", config), f)
         to_gguf.convert(path, path + ".gguf")
@@ -206,7 +206,9 @@ def check(hearth, name, kind, everything, tmp):
 def limited(hearth, tmp):
     """What is supported up to a length is refused beyond it, by name."""
     blocks = {"sparse_block_size": 8, "sparse_topk_blocks": 2, "sparse_attention_freq": [0, 1, 1]}
-    for name, change in (("deepseek_v32_dense", {"index_topk": 16}), ("minimax_m3", {"sparse_attention_config": blocks})):
+    changes = {"deepseek_v32_dense": {"index_topk": 16}, "axk2": {"index_topk": 16},
+               "minimax_m3": {"sparse_attention_config": blocks}}
+    for name, change in changes.items():
         refused(hearth, name, change, os.path.join(tmp, "limited-" + name), os.path.join(tmp, "logits.f32"))
 
 

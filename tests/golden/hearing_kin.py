@@ -127,6 +127,20 @@ class Qwen2Audio(Kin):
         return torch.cat([r[:n] for r, n in zip(said[0], counts)])
 
 
+class MusicFlamingo(Kin):
+    """Rows turn by the piece of their sound, which the model finds by its words; it cannot have a piece without rows."""
+
+    def features(self, x, bins=BINS):
+        f, m = super().features(x, bins)
+        kept = [i for i in range(len(f)) if self.rows_of(int(m[i].sum()))]
+        return f[kept], m[kept]
+
+    def take(self, model, sounds):
+        args, counts = self.args(sounds), self.counts(sounds)
+        ids = [x for n in counts for x in [3] + [AUDIO] * n + [4]]
+        return args, model.get_audio_features(**args, input_ids=torch.tensor([ids])).pooler_output, counts
+
+
 class GlmAsr(Kin):
     least = 961
 
@@ -406,6 +420,15 @@ KIN = {
                          "scale_embedding": False, "layerdrop": 0.0},
         "text_config": QWEN2, "projector_bias": True, "projector_hidden_act": "gelu",
     }, front("AudioFlamingo3Processor")),
+    "musicflamingo": MusicFlamingo({
+        "architectures": ["MusicFlamingoForConditionalGeneration"], "model_type": "musicflamingo", "audio_token_id": AUDIO,
+        "audio_bos_token_id": 151, "audio_eos_token_id": 152, "audio_frame_step": 0.01,
+        "audio_config": {"model_type": "audioflamingo3_encoder", "activation_function": "gelu", "hidden_size": 32, "intermediate_size": 64,
+                         "num_hidden_layers": 2, "num_attention_heads": 4, "num_mel_bins": BINS, "max_source_positions": PIECE,
+                         "scale_embedding": False, "layerdrop": 0.0},
+        "rope_parameters": {"rope_type": "default", "rope_theta": 40.0, "partial_rotary_factor": 0.4},
+        "text_config": QWEN2, "projector_bias": True, "projector_hidden_act": "gelu",
+    }, front("MusicFlamingoProcessor")),
     "glmasr": GlmAsr({
         "architectures": ["GlmAsrForConditionalGeneration"], "model_type": "glmasr", "audio_token_id": AUDIO, "projector_hidden_act": "gelu",
         "audio_config": {"model_type": "glmasr_encoder", "hidden_act": "gelu", "hidden_size": 32, "intermediate_size": 128, "head_dim": 16,

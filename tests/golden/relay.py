@@ -249,7 +249,12 @@ def phi4mm(c, w):
             {re.sub(r"_proj\.weight$", "_proj.base_layer.weight", k): t for k, t in w.items()})
 
 
-FORMS = {"phi4mm": ("phi3_longrope_short", phi4mm), "step3p5_mlx": ("step3p5", step_mlx), "kimi_k25": ("deepseek_v3", beside("kimi_k25", "kimi_k2")),
+def m3(c, w):
+    """As its authors publish it: the language model's fields have no name of their own."""
+    return {"model_type": "minimax_m3_vl", "text_config": {k: v for k, v in c.items() if k != "model_type"}}, w
+
+
+FORMS = {"minimax_m3_vl": ("minimax_m3", m3), "phi4mm": ("phi3_longrope_short", phi4mm), "step3p5_mlx": ("step3p5", step_mlx), "kimi_k25": ("deepseek_v3", beside("kimi_k25", "kimi_k2")),
          "kimi_vl": ("deepseek_v3_noq", beside("kimi_vl", "deepseek_v3")),
          "exaone4_5": ("exaone4", beside("exaone4_5", "exaone4_5_text")),
          "granite4_vision": ("granite", beside("granite4_vision", "granite4_vision_text")),

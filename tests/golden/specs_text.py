@@ -217,7 +217,15 @@ ETTIN = {"architectures": ["ModernBertDecoderForCausalLM"], "model_type": "moder
          "attention_bias": False, "mlp_bias": False, "decoder_bias": True, "classifier_bias": False,
          "global_attn_every_n_layers": 3, "local_attention": 32, "global_rope_theta": 160000.0,
          "local_rope_theta": 10000.0, "cls_token_id": 1, "sep_token_id": 2, "tie_word_embeddings": True}
-PLAIN = {"zamba2": ZAMBA2, "modernbert_decoder": ETTIN,
+AXK2 = {"architectures": ["AXK2ForCausalLM"], "model_type": "axk2", "hidden_size": 32, "intermediate_size": 48,
+        "moe_intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2,
+        "kv_lora_rank": 16, "q_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 16, "v_head_dim": 16,
+        "n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 2, "first_k_dense_replace": 1,
+        "moe_layer_freq": 1, "norm_topk_prob": True, "routed_scaling_factor": 2.5, "n_group": None, "topk_group": None,
+        "index_topk": 512, "index_n_heads": 2, "index_head_dim": 32, "gated_norm_rank": 4, "hidden_act": "silu",
+        "attention_bias": False, "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+        "tie_word_embeddings": False}
+PLAIN = {"zamba2": ZAMBA2, "axk2": AXK2, "axk2_groups": {**AXK2, "n_group": 4, "topk_group": 2}, "modernbert_decoder": ETTIN,
          "zamba2_adapters": {**ZAMBA2, "hidden_size": 24, "intermediate_size": 32, "attention_hidden_size": 48,
                              "attention_head_dim": 24, "kv_channels": 12, "hybrid_layer_ids": [0, 1],
                              "layers_block_type": ["hybrid", "hybrid", "mamba"], "num_mem_blocks": 2, "adapter_rank": 4,

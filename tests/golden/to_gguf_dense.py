@@ -17,7 +17,7 @@ ARCH = {"olmo": "olmo", "olmo3": "olmo2", "phi": "phi2", "cohere": "command-r", 
         "PanguEmbedded": "pangu-embedded", "openelm": "openelm"}
 # Known to transformers alone.
 NO_PEER = {"gptj", "codegen", "persimmon", "opt", "biogpt", "gpt_neo", "helium", "vaultgemma", "youtu", "cwm", "nanochat",
-           "olmo_hybrid", "minimax", "zamba2", "mllama_text_model", "modernbert-decoder",
+           "olmo_hybrid", "minimax", "zamba2", "mllama_text_model", "modernbert-decoder", "axk2",
            "hyperclovax", "ministral", "internlm"}
 PERMUTED = {"olmo", "arcee", "granite_swa", "internlm2", "xverse", "minicpm", "baichuan", "llama"}
 ALIASES = {"num_hidden_layers": ("n_layer", "n_layers", "num_layers"), "hidden_size": ("n_embd", "d_model"),

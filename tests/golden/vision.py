@@ -454,6 +454,10 @@ NEXT_WORDS = ("LlavaNextProcessor", {"patch_size": 7, "num_additional_image_toke
                                      "vision_feature_select_strategy": "default"})
 family("llava_next", NEXT, NEXT_PRE, "LlavaNextImageProcessor", tiles=True, words=NEXT_WORDS)
 
+family("llava_next_video", {**NEXT, "architectures": ["LlavaNextVideoForConditionalGeneration"],
+                            "model_type": "llava_next_video", "video_token_index": 153, "spatial_pool_mode": "average",
+                            "spatial_pool_stride": 2}, NEXT_PRE, "LlavaNextImageProcessor", tiles=True, cases=[["b"]])
+
 GRANITE = {k: v for k, v in TEXT.items() if k != "head_dim"}
 family("granite_vision", {  # LLaVA-NeXT over several layers of SigLIP
     **NEXT, "vision_feature_layer": [-3, -2, -1], "vision_feature_select_strategy": "full",
@@ -491,6 +495,29 @@ family("lighton_ocr", {  # its processor asks for whole squares of patches
     "vision_config": PIXTRAL,
 }, dict(FAMILIES["mistral3"]["processor"], patch_size=14), "PixtralImageProcessor", cell=28, call={"patch_size": 28},
     words=("LightOnOcrProcessor", {"effective_patch_size": 28, "image_token": "<|image_pad|>"}))
+
+JANUS_PRE = dict(USUAL, image_mean=[0.5, 0.45, 0.4], image_std=[0.5, 0.5, 0.5], image_processor_type="JanusImageProcessor",
+                 do_pad=True, size={"height": 56, "width": 56}, min_size=14, resample=3)
+family("janus", {
+    "architectures": ["JanusForConditionalGeneration"], "model_type": "janus", "image_token_id": IMAGE,
+    "tie_word_embeddings": False,
+    "text_config": dict(TEXT, model_type="llama", rms_norm_eps=1e-6),
+    "vision_config": {"model_type": "janus_vision_model", "hidden_size": 32, "num_hidden_layers": 2,
+                      "num_attention_heads": 2, "image_size": 56, "patch_size": 14, "mlp_ratio": 1.75, "depth": 2,
+                      "projection_dim": 32, "hidden_act": "gelu", "layer_norm_eps": 1e-6, "num_image_tokens": 16},
+    "vq_config": {"model_type": "janus_vqgan", "base_channels": 32, "channel_multiplier": [1], "num_res_blocks": 1,
+                  "latent_channels": 32, "num_patches": 4, "num_embeddings": 8, "image_token_embed_dim": 32,
+                  "projection_dim": 32},
+}, JANUS_PRE, "JanusImageProcessor", per_image=16, unused=("vqmodel.", "generation_"),
+    words=("JanusProcessor", {"num_image_tokens": 16, "image_start_token": "<begin_of_image>",
+                              "image_token": "<image_placeholder>", "image_end_token": "<end_of_image>"}))
+
+family("deepseek_vl", {
+    "architectures": ["DeepseekVLForConditionalGeneration"], "model_type": "deepseek_vl", "image_token_id": IMAGE,
+    "tie_word_embeddings": False, "text_config": dict(TEXT, model_type="llama", rms_norm_eps=1e-6),
+    "vision_config": SIGLIP,
+}, dict(JANUS_PRE, image_processor_type="DeepseekVLImageProcessor"), "DeepseekVLImageProcessor", per_image=16,
+    words=("DeepseekVLProcessor", {"num_image_tokens": 16, "image_token": "<image_placeholder>"}))
 
 
 vision_tiles.add(family, TEXT, HALF, USUAL, IMAGE)
@@ -798,7 +825,7 @@ def make(name, spec, outdir):
     files = {k: bytearray() for k in ("pixels.u8", "rows.f32", "logits.f32")}
     rng = random.Random(name)
     doc = {"family": name, "vocab": VOCAB, "image_token": IMAGE, "last": LAST, "versions": generate.versions(), "cases": []}
-    for names in CASES:
+    for names in spec.get("cases", CASES):
         try:
             doc["cases"].append(run_case(name, spec, model, procs, names, rng, files))
         except Exception:
@@ -808,6 +835,9 @@ def make(name, spec, outdir):
         if v:
             with open(os.path.join(outdir, k), "wb") as f:
                 f.write(v)
+    if "unused" in spec:  # of what does not see
+        seen = {k: v for k, v in tensors.items() if not k.replace("model.", "", 1).startswith(spec["unused"])}
+        generate.st_write(os.path.join(outdir, "model.safetensors"), seen, {"format": "pt"})
     with open(os.path.join(outdir, "golden.json"), "w") as f:
         json.dump(doc, f)
         f.write("\n")

@@ -81,6 +81,17 @@ static int handed_on(int arch) {
 
 static void forked(void) { device.copied = true; }
 
+/* HEARTH_GPU_SMEM: KiB of shared memory that a block can ask for, where chips that are not here have less. */
+static void choose_smem(void) {
+    static gpu_chip own;
+    const char     *kib = getenv("HEARTH_GPU_SMEM");
+    if (!kib || !device.chip) return;
+    own = *device.chip;
+    own.smem_block = (size_t)strtoull(kib, NULL, 10) * KIB;
+    own.smem_sm = own.smem_block + KIB;
+    device.chip = &own;
+}
+
 static void choose(void) {
     const char *which = getenv("HEARTH_GPU"), *bytes = getenv("HEARTH_GPU_BYTES");
     const char *visible = getenv("CUDA_VISIBLE_DEVICES"), *count = getenv("HEARTH_GPU_COUNT");
@@ -92,6 +103,7 @@ static void choose(void) {
     for (size_t i = 0; i < sizeof chips / sizeof chips[0] && !hidden; i++) {
         if (chips[i].arch == arch) device.chip = &chips[i];
     }
+    choose_smem();
     if (!device.chip && !hidden && strcmp(which, "none") != 0)
         fprintf(stderr, "software GPU: HEARTH_GPU=%s is none of 90, 80, 86, 89 and none\n", which);
     if (device.count < 1 || device.count > SOFT_DEVICES) {

@@ -182,9 +182,9 @@ bool cuda_is_dead(const cuda_exec *x, nn_buf b, int number) {
 static bool can_gate(const cuda_exec *x, int number, const nn_op *op) {
     tensor_type type = cuda_mat_of(x, op->u.linear.w)->type;
     int64_t     n = cuda_buf_rows(x, op->out);
+    if (n == 0 || type == TENSOR_F32 || !cuda_product_gates(&x->device, type, n, op->u.linear.w->cols)) return false;
     if (n == 1) return is_fused(x, op->out, INT64_MAX);
-    return x->whole && n > 1 && type != TENSOR_F32 && cuda_product_gates(&x->device, type, n) && !op[0].u.linear.b &&
-           !op[1].u.linear.b && cuda_is_dead(x, op[1].out, number + 2);
+    return x->whole && !op[0].u.linear.b && !op[1].u.linear.b && cuda_is_dead(x, op[1].out, number + 2);
 }
 
 /* Whether the two products from `number` on are one, and the gated unit of their results follows. */

@@ -463,6 +463,7 @@ static __global__ __launch_bounds__(ONE && MT == 1 ? 640 : WARPS * 32, 1) void f
 
 struct few_choice {
     int    n, mt, cluster, stages, least; /* least: stages that will do */
+    bool   gated;                         /* two row tiles: a gate and what it gates */
     size_t smem, beside;
 };
 
@@ -526,7 +527,7 @@ static bool few_choose_tile(const cuda_device *d, const product_shape &p, const 
                                    : tiles_of_32 && p.rows * p.slices >= (int64_t)d->sms * WARPS * 32;
     if (tall && few_choose(d, p, want, c) && (c->cluster == 1 || want->tile)) return true;
     c->mt = 1;
-    return few_choose(d, p, want, c);
+    return !c->gated && few_choose(d, p, want, c);
 }
 
 template <class T, int NT, int MT, bool ONE>
@@ -571,9 +572,10 @@ static int few_start_type(const cuda_device *d, const cuda_product_args *a, cons
  * while others multiply.
  */
 static bool few_choose_rows(const cuda_device *d, const product_shape &p, const cuda_few_plan *want, size_t beside, int64_t rows,
-                            few_choice *c) {
+                            bool gated, few_choice *c) {
     for (int least = 2; least >= 1; least--) {
         *c = few_choice{};
+        c->gated = gated;
         c->least = least;
         c->beside = least == 2 && beside + 2048 + p.shared_bytes < d->smem_bytes ? beside : 0;
         for (c->n = rows < CUDA_FEW ? (int)rows : CUDA_FEW; c->n > 0; c->n = c->n > 8 ? 8 : c->n / 2) {
@@ -583,16 +585,31 @@ static bool few_choose_rows(const cuda_device *d, const product_shape &p, const 
     return false;
 }
 
+/* Two small tiles as one, where they can be. */
+static product_shape few_shape(const cuda_weight *w, bool *twice) {
+    product_shape p = product_shape_of(w);
+    *twice = few_can_twice(p);
+    if (*twice) p.tile_cols *= 2, p.tile_bytes *= 2;
+    return p;
+}
+
+bool product_few_gates(const cuda_device *d, tensor_type type, int64_t cols) {
+    const cuda_weight   w = { type, 2 * CUDA_TILE_ROWS, cols, NULL, 0 };
+    const cuda_few_plan plan = { 0, 0, 2 };
+    bool                twice;
+    few_choice          c;
+    return few_choose_rows(d, few_shape(&w, &twice), &plan, 0, 1, true, &c);
+}
+
 int product_few(const cuda_device *d, const cuda_product_args *a, cuda_stream s, err *e) {
-    product_shape p = product_shape_of(&a->w);
-    const bool    image = a->w.type == TENSOR_F16 || a->w.type == TENSOR_BF16;
-    const bool    twice = few_can_twice(p);
-    cuda_few_plan plan = a->plan;
-    if (twice) p.tile_cols *= 2, p.tile_bytes *= 2;
+    bool                twice;
+    const product_shape p = few_shape(&a->w, &twice);
+    const bool          image = a->w.type == TENSOR_F16 || a->w.type == TENSOR_BF16;
+    cuda_few_plan       plan = a->plan;
     if (a->glu) plan.tile = 2;
     for (int64_t row = 0; row < a->x.n;) {
         few_choice c;
-        if (!few_choose_rows(d, p, &plan, a->beside, a->x.n - row, &c))
+        if (!few_choose_rows(d, p, &plan, a->beside, a->x.n - row, a->glu, &c))
             return err_set(e, ERR_LIMIT, "CUDA: activations of %lld columns do not fit into shared memory",
                            (long long)p.cols);
         few_args k = { (const uint8_t *)a->w.data,

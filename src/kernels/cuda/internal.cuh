@@ -99,6 +99,8 @@ struct product_image {
     bool          bf16;
 };
 
+bool product_few_gates(const cuda_device *d, tensor_type type, int64_t cols); /* for one row */
+
 int product_few(const cuda_device *d, const cuda_product_args *a, cuda_stream s, err *e);
 int product_held(const cuda_device *d, const cuda_product_args *a, cuda_stream s, err *e);
 int product_many_mma(const cuda_device *d, const cuda_product_args *a, const product_image *w, cuda_stream s, err *e);

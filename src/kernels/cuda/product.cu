@@ -54,8 +54,9 @@ static cuda_path path_of(const cuda_device *d, tensor_type type, int64_t n) {
     return n <= CUDA_FEW ? CUDA_PATH_FEW : n <= CUDA_HELD && !is_image(type) ? CUDA_PATH_HELD : CUDA_PATH_WGMMA;
 }
 
-bool cuda_product_gates(const cuda_device *d, tensor_type type, int64_t n) {
-    return n == 1 || (n <= CUDA_GATED && path_of(d, type, n) == CUDA_PATH_WGMMA);
+bool cuda_product_gates(const cuda_device *d, tensor_type type, int64_t n, int64_t cols) {
+    if (n == 1) return product_few_gates(d, type, cols);
+    return n <= CUDA_GATED && path_of(d, type, n) == CUDA_PATH_WGMMA;
 }
 
 int cuda_product(const cuda_device *d, const cuda_product_args *a, cuda_stream s, err *e) {

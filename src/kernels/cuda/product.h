@@ -121,7 +121,7 @@ typedef struct cuda_product_args {
     const float  *row; /* not NULL: x.n is 1, x has no data; the row is brought to 16 bits on the way */
     cuda_row_norm norm;
     /* out becomes act(out) * more[0].out, whose matrix has as many rows, a multiple of 16; without biases and `add` where
-     * there is more than one row: cuda_product_gates says for how many; more[0].out is left alone then. */
+     * there is more than one row: cuda_product_gates says where it can; more[0].out is left alone then. */
     bool       glu;
     cuda_act   act;
     cuda_ahead ahead;
@@ -129,7 +129,7 @@ typedef struct cuda_product_args {
 } cuda_product_args;
 
 bool   cuda_can_multiply(tensor_type type);
-bool   cuda_product_gates(const cuda_device *d, tensor_type type, int64_t n);
+bool   cuda_product_gates(const cuda_device *d, tensor_type type, int64_t n, int64_t cols);
 size_t cuda_packed_bytes(tensor_type type, int64_t rows, int64_t cols);
 size_t cuda_scratch_bytes(tensor_type type, int64_t rows, int64_t cols); /* 0 for 16-bit types */
 

@@ -24,8 +24,8 @@ static bool is_token(char c) {
 
 static bool is_word(view v, const char *word) { return v.len == strlen(word) && strncasecmp(v.data, word, v.len) == 0; }
 
-/* "; name=value" at the beginning of v, value a token or a text in quotes, in which a backslash makes the next character plain.
- * Takes it away; false: there is none, or it is not right. */
+/* "; name=value" at the beginning of v, value a token or a text in quotes, in which a backslash makes the next
+ * character plain. Takes it away; false: there is none, or it is not right. */
 static bool take_parameter(view *v, view *name, view *value) {
     view   rest = trimmed(*v);
     size_t n = 0;

@@ -2,9 +2,9 @@
 /*
  * Bodies of forms with files (multipart/form-data, RFC 7578): parts between lines that no part contains.
  *
- * Strict where two programs could read a body differently: nothing before the first line and nothing behind the last one, names once
- * and in quotes or as plain words, no encodings, no part that contains a line that only begins like the one between. Views point into
- * the body, which stays as it is.
+ * Strict where two programs could read a body differently: nothing before the first line and nothing behind the last
+ * one, names once and in quotes or as plain words, no encodings, no part that contains a line that only begins like
+ * the one between. Views point into the body, which stays as it is.
  */
 #ifndef SERVER_HTTP_MULTIPART_H
 #define SERVER_HTTP_MULTIPART_H

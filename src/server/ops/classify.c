@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* POST /classify, in vLLM's form: what texts, or pairs of texts, are. Labels of all classes stand behind the data, once. */
+/* POST /classify, in vLLM's form: what texts, or pairs of texts, are. Labels of all classes stand behind the data. */
 #include "base/json.h"
 #include "server/handlers.h"
 #include "server/internal.h"
@@ -106,14 +106,34 @@ static void on_over(exchange *x) {
     exchange_reply(x, 200, "application/json", &b);
 }
 
+/* vLLM's names for it: how many tokens are left, -1 as many as the model takes; whether numbers become probabilities. */
+static void read_vllm(exchange *x, bool *truncate, int64_t *most) {
+    static const char *const names[] = { "use_activation", "activation" };
+    int64_t                  n = 0;
+    if (read_int(&x->in, &x->body, "truncate_prompt_tokens", -1, INT32_MAX, &n)) {
+        node at = node_get(&x->body, "truncate_prompt_tokens");
+        if (n == 0) reader_fail(&x->in, &at, "leaves no token");
+        *truncate = true;
+        *most = n > 0 ? n : 0;
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        bool on = true;
+        node at = node_get(&x->body, names[i]);
+        if (read_bool(&x->in, &x->body, names[i], &on) && !on)
+            reader_fail(&x->in, &at, "only true is supported: the numbers are probabilities");
+    }
+}
+
 void native_classify(exchange *x) {
     view             model;
     bool             truncate = false;
+    int64_t          most = 0;
     runtime_request *q = NULL;
     size_t           n = 0;
     bool             known = params_model(x, &x->body, false, &model);
     if (!known && !x->in.failed) return;
     read_bool(&x->in, &x->body, "truncate", &truncate);
+    read_vllm(x, &truncate, &most);
     read_any(&x->in, &x->body, "user");
     node input = read_any(&x->in, &x->body, "input");
     params_pairs(x, &input, VECTORS_MAX_TEXTS, &q, &n);
@@ -138,6 +158,7 @@ void native_classify(exchange *x) {
     for (size_t i = 0; i < n; i++) {
         q[i].task = RUNTIME_CLASSIFY;
         q[i].truncate = truncate;
+        q[i].n_ctx = (int)most;
     }
     exchange_run(x, &(exchange_work){ .model = model,
                                       .keep_alive_ms = HOST_KEEP_DEFAULT,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ERNIE 4.5 VL: pictures of any size between two numbers of pixels, positions have three axes. The template prints what stands
- * around the rows. */
+/* ERNIE 4.5 VL: pictures of any size between two numbers of pixels, positions have three axes. The template prints what
+ * stands around the rows. */
 #include "models/list.h"
 #include "vision/family.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GLM 4.1V, 4.5V, 4.6V and GLM-OCR: pictures of any size between two numbers of pixels, positions have three axes. The files
- * count a picture's pixels twice, since it stands for two frames. The template prints what stands around the rows.
+ * GLM 4.1V, 4.5V, 4.6V and GLM-OCR: pictures of any size between two numbers of pixels, positions have three axes. The
+ * files count a picture's pixels twice, since it stands for two frames. The template prints what stands around the
+ * rows.
  */
 #include "models/list.h"
 #include "vision/family.h"

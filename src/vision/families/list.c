@@ -5,7 +5,7 @@ extern const vision_family vision_gemma3, vision_llava, vision_idefics3, vision_
     vision_qwen3, vision_gemma4, vision_gemma4_patches, vision_glm, vision_paddleocr, vision_video_llama, vision_exaone,
     vision_ernie, vision_internvl, vision_internvl_chat, vision_aya, vision_cohere2, vision_llava_next,
     vision_llava_onevision, vision_lighton, vision_vipllava, vision_llama4, vision_lfm2, vision_kimi_vl,
-    vision_kimi_k25, vision_minicpmv, vision_minicpmv_2;
+    vision_kimi_k25, vision_minicpmv, vision_minicpmv_2, vision_janus, vision_deepseek_vl;
 
 const vision_family *const vision_families[VISION_KINDS] = {
     [VISION_GEMMA3] = &vision_gemma3,
@@ -30,6 +30,8 @@ const vision_family *const vision_families[VISION_KINDS] = {
     [VISION_LLAVA_ONEVISION] = &vision_llava_onevision,
     [VISION_LIGHTON] = &vision_lighton,
     [VISION_VIPLLAVA] = &vision_vipllava,
+    [VISION_JANUS] = &vision_janus,
+    [VISION_DEEPSEEK_VL] = &vision_deepseek_vl,
     [VISION_LLAMA4] = &vision_llama4,
     [VISION_LFM2] = &vision_lfm2,
     [VISION_KIMI_VL] = &vision_kimi_vl,

@@ -232,12 +232,13 @@ static void parts(vision_parts *p, const vision_rules *r, const model_file *mode
 }
 
 #define LLAVA                                                                                                          \
-    .projector = &models_projector_llava_next, .placeholder = "<image>", .row = "<image>", .read = read, .low = low,   \
-    .plan = plan, .most_tiles = most_tiles, .arrange = arrange, .parts = parts
+    .projector = &models_projector_llava_next, .placeholder = "<image>", .row = "<image>", .row_else = "<unk>",        \
+    .read = read, .low = low, .plan = plan, .most_tiles = most_tiles, .arrange = arrange, .parts = parts
 
 static const vision_kin kin_next[] = {
     { "llava_next", "mlp", NULL, "clip_vision_model", PIXELS_BICUBIC, &vision_colours_clip },
     { "llava_next", NULL, NULL, "siglip_vision_model", PIXELS_BICUBIC, &vision_colours_half },
+    { "llava_next_video", NULL, NULL, "clip_vision_model", PIXELS_BICUBIC, &vision_colours_clip },
     { 0 },
 };
 const vision_family vision_llava_next = { LLAVA, .kin = kin_next, .tower = &models_clip };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SigLIP for pictures of any size between two numbers of pixels: PaddleOCR-VL and VideoLLaMA 3, of which no videos. The template
- * prints what stands around the rows. */
+/* SigLIP for pictures of any size between two numbers of pixels: PaddleOCR-VL and VideoLLaMA 3, of which no videos. The
+ * template prints what stands around the rows. */
 #include "models/list.h"
 #include "vision/family.h"
 

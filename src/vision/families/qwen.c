@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Qwen 2 VL, 2.5 VL, 3 VL and 3.5, and the eyes of 2.5 and 3 Omni: pictures of any size between two numbers of pixels; positions have three axes. EXAONE 4.5
- * sees as Qwen 2.5 VL does, and its positions have one axis. The template
- * prints what stands around the rows.
+ * Qwen 2 VL, 2.5 VL, 3 VL and 3.5, and the eyes of 2.5 and 3 Omni: pictures of any size between two numbers of pixels;
+ * positions have three axes. EXAONE 4.5 sees as Qwen 2.5 VL does, and its positions have one axis. The template prints
+ * what stands around the rows.
  */
 #include "models/list.h"
 #include "vision/family.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Forms with files: what clients send is read as RFC 7578 means it; what two programs could read differently is refused with a reason. */
+/* Forms with files: what clients send is read as RFC 7578 means it; what two programs could read differently is
+ * refused with a reason. */
 #include "unit/support/support.h"
 
 #include "server/http/multipart.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The language models of GLM 4.1V and GLM-OCR from GGUF files: published converters put the halves of the pairs that rotate
- * apart in queries and keys, name the sections of the axes, and count the layers for multi-token prediction. Positions with
- * axes give the same logits as those of the directories of Hugging Face (tests/golden/vision), nearly to the bit: products of
- * permuted elements are summed in another order.
+ * The language models of GLM 4.1V and GLM-OCR from GGUF files: published converters put the halves of the pairs that
+ * rotate apart in queries and keys, name the sections of the axes, and count the layers for multi-token prediction.
+ * Positions with axes give the same logits as those of the directories of Hugging Face (tests/golden/vision), nearly
+ * to the bit: products of permuted elements are summed in another order.
  */
 #include "unit/support/support.h"
 

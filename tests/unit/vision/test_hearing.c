@@ -491,8 +491,8 @@ static void test_voxtral(void **state) { (void)state, check_family("voxtral"); }
 static void test_gemma4(void **state) { (void)state, check_family("gemma4"); }
 static void test_gemma4_samples(void **state) { (void)state, check_family("gemma4_unified"); }
 static void test_kin(void **state) {
-    static const char *const names[] = { "qwen2_audio", "audioflamingo3", "glmasr", "qwen2_5_omni",
-                                         "qwen3_asr",   "qwen3_omni_moe", "gemma3n" };
+    static const char *const names[] = { "qwen2_audio",  "audioflamingo3", "musicflamingo",  "glmasr",
+                                         "qwen2_5_omni", "qwen3_asr",      "qwen3_omni_moe", "gemma3n" };
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) check_family(names[i]);
 }

@@ -34,6 +34,11 @@ static const name_row names[] = {
     { "embeddings.patch_embeddings.projection.weight", "v.patch_embd.weight" },
     { "embeddings.patch_embeddings.projection.bias", "v.patch_embd.bias" },
     { "image_newline", "model.image_newline" },
+    { "aligner.fc1.weight", "mm.0.weight" },
+    { "aligner.fc1.bias", "mm.0.bias" },
+    { "aligner.hidden_layers.0.weight", "mm.1.weight" },
+    { "aligner.hidden_layers.0.bias", "mm.1.bias" },
+    { "#self_attn.projection_layer", "attn_out" },
     { "vision_projection.norm.weight", "mm.input_norm.weight" },
     { "vision_projection.patch_merger.merging_layer.weight", "mm.patch_merger.weight" },
     { "#layernorm_before", "ln1" },
@@ -193,6 +198,7 @@ static const family_row families[] = {
     { "llava_next", "mlp", "mm.0", false },
     { "granite_vision", "mlp", "mm.0", false },
     { "lighton_ocr", "lightonocr", "mm.1", true },
+    { "janus", "janus_pro", NULL, false },
     { "llama4", "llama4", "mm.model.fc", false },
     { "lfm2_vl", "lfm2", "mm.1", false },
     { "kimi_vl", "kimivl", "mm.1", false },
@@ -500,7 +506,9 @@ static void set_keys(gguf_writer *w, const family_row *f, const json_value *conf
         0);
     set(w, "block_count", run);
     set(w, "embedding_length", number(vc, "embed_dim", number(vc, "hidden_size", number(vc, "mm_embed_dim", 0))));
-    set(w, "feed_forward_length", number(vc, "intermediate_size", 32)); /* Qwen 2 VL: the language model's width */
+    set(w, "feed_forward_length",
+        number(vc, "intermediate_size",
+               strcmp(f->name, "janus") ? 32 : 56)); /* Qwen 2 VL: the language model's width */
     set(w, "attention.head_count", number(vc, "num_attention_heads", number(vc, "num_heads", 0)));
     set(w, "patch_size", side_of(vc, "patch_size", 0));
     set(w, "image_size", paddle ? 137 : side_of(vc, "image_size", 4 * number(vc, "patch_size", 0))); /* Qwen 3 VL: 16 */

@@ -559,6 +559,9 @@ static void test_refused(void **state) {
     X(llava_next)                                                                                                      \
     X(granite_vision)                                                                                                  \
     X(llava_onevision)                                                                                                 \
+    X(janus)                                                                                                           \
+    X(deepseek_vl)                                                                                                     \
+    X(llava_next_video)                                                                                                \
     X(vipllava)                                                                                                        \
     X(lighton_ocr)                                                                                                     \
     X(gemma4_e)                                                                                                        \

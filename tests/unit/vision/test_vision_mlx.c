@@ -19,8 +19,8 @@
 
 #define DIR HEARTH_SOURCE_DIR "/tests/golden/vision"
 
-static const char *const families[] = { "gemma3",   "llava",   "mistral3", "qwen2_5_vl",
-                                        "qwen3_vl", "qwen3_5", "glm4v",    "glm_ocr" };
+static const char *const families[] = { "gemma3",  "llava", "mistral3", "qwen2_5_vl", "qwen3_vl",
+                                        "qwen3_5", "glm4v", "glm_ocr",  "aya_vision", "llava_next" };
 
 /* What a name begins with, and what it begins with there. */
 static const char *const begins[][2] = { { "model.visual.", "vision_tower." },

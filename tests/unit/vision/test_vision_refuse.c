@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is not known of a model that sees is refused, and the message names it: golden models (tests/golden/vision) with a word of
- * their files changed. */
+/* What is not known of a model that sees is refused, and the message names it: golden models (tests/golden/vision) with
+ * a word of their files changed. */
 #include "unit/support/support.h"
 
 #include "base/file.h"

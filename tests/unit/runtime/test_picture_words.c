@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The word that stands for a row of a picture: the family's, or, in files of LLaVA whose vocabulary is still the language model's,
+ * the unknown one.
+ */
+#include "runtime/runtime.h"
+#include "unit/support/runtime_support.h"
+#include "unit/support/support.h"
+
+#include "base/file.h"
+#include "base/str.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LLAVA HEARTH_SOURCE_DIR "/tests/golden/vision/llava/"
+#define ASKED                                                                                                          \
+    "[{\"role\": \"user\", \"content\": [{\"type\": \"image\", \"blob\": 0}, {\"type\": \"text\", \"text\": "          \
+    "\"ab\"}]}]"
+enum { ROWS = 16, SIDE = 20 };
+
+static void write_text(const char *dir, const char *name, const char *text) {
+    char *path = path_join(dir, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0 && fclose(f) == 0);
+    free(path);
+}
+
+/* Single letters, and the words of a picture that it has. */
+static void write_tokenizer(const char *dir, const char *const *words, int n_words) {
+    str s;
+    str_init(&s);
+    str_puts(&s, "{\"version\": \"1.0\", \"added_tokens\": [");
+    for (int i = 0; i < n_words; i++)
+        str_printf(&s, "%s{\"id\": %d, \"content\": \"%s\", \"special\": true}", i ? ", " : "", i, words[i]);
+    str_puts(&s, "], \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false},"
+                 " \"decoder\": {\"type\": \"ByteLevel\"}, \"model\": {\"type\": \"BPE\", \"vocab\": {");
+    for (int i = 0; i < n_words; i++) str_printf(&s, "\"%s\": %d, ", words[i], i);
+    for (int c = 'a'; c <= 'z'; c++) str_printf(&s, "\"%c\": %d, ", c, n_words + c - 'a');
+    str_printf(&s, "\"\\u010a\": %d}, \"merges\": []}}", n_words + 26);
+    write_text(dir, "tokenizer.json", str_cstr(&s));
+    str_deinit(&s);
+    write_text(dir, "tokenizer_config.json",
+               "{\"chat_template\": \"{% for m in messages %}{{ m['content'] }}{% endfor %}\"}");
+}
+
+static runtime *open_with(char *dir, const char *const *words, int n_words) {
+    static const char *const names[] = { "config.json", "preprocessor_config.json", "model.safetensors" };
+    runtime                 *r;
+    err                      e = { 0 };
+    write_tokenizer(dir, words, n_words);
+    for (int i = 0; i < 3; i++) {
+        char  from[512];
+        char *to = path_join(dir, names[i]);
+        snprintf(from, sizeof from, "%s%s", LLAVA, names[i]);
+        assert_int_equal(symlink(from, to), 0);
+        free(to);
+    }
+    if (runtime_open(&r, &(runtime_options){ .path = dir, .engine = { .n_threads = 1 } }, &e) < 0)
+        fail_msg("%s", e.msg);
+    return r;
+}
+
+/* What a picture is in the prompt, and how many tokens there are. */
+static void check(const char *const *words, int n_words, const char *row) {
+    char           *dir = test_temp_dir();
+    runtime        *r = open_with(dir, words, n_words);
+    runtime_request q;
+    str             text;
+    int32_t         head[2] = { SIDE, SIDE };
+    char            picture[sizeof head + (size_t)(SIDE * SIDE * 3)];
+    size_t          n = 0, found = 0;
+    err             e = { 0 };
+    memset(picture, 77, sizeof picture);
+    memcpy(picture, head, sizeof head);
+    test_greedy(&q, ASKED);
+    q.blobs = &(view){ picture, sizeof picture };
+    q.n_blobs = 1;
+    str_init(&text);
+    if (runtime_render(r, &q, &text, &e) < 0) fail_msg("%s", e.msg);
+    for (const char *at = str_cstr(&text); (at = strstr(at, row)); at += strlen(row)) found++;
+    assert_int_equal(found, ROWS);
+    assert_int_equal(runtime_count(r, &q, &n, &e), 0);
+    assert_in_range(n, ROWS + 2, ROWS + 4); /* two letters; templates may end a line */
+    test_result answer;
+    q.max_tokens = 2;
+    q.ignore_eos = true;
+    test_ask(r, &q, &answer);
+    assert_int_equal(answer.prompt_tokens, n);
+    test_result_deinit(&answer);
+    str_deinit(&text);
+    runtime_free(r);
+    test_temp_dir_remove(dir);
+}
+
+static void test_own(void **state) {
+    (void)state;
+    check((const char *const[]){ "<unk>", "<s>", "</s>", "<image>" }, 4, "<image>");
+}
+
+static void test_unknown(void **state) {
+    (void)state;
+    check((const char *const[]){ "<unk>", "<s>", "</s>" }, 3, "<unk>");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_own), cmocka_unit_test(test_unknown) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
