@@ -91,6 +91,7 @@
     X(vaultgemma)                                                                                                      \
     X(qwen)                                                                                                            \
     X(xverse)                                                                                                          \
+    X(minicpmv)                                                                                                        \
     X(qwen2vl)                                                                                                         \
     X(qwen3vl)                                                                                                         \
     X(qwen3vl_moe)                                                                                                     \

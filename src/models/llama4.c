@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Llama 4 (text): layers that rotate see only their own chunk of positions; the others see everything, without
+ * Llama 4: layers that rotate see only their own chunk of positions; the others see everything, without
  * positions, and their queries grow with the position. Experts get their input times the sigmoid of their score, and a
  * shared one stands beside them; in some models every second layer is dense.
  */

@@ -8,6 +8,7 @@
  *     Janus       two layers over each patch; DeepSeek VL, too
  *     Idefics 3   one matrix over a square of patches, side by side
  *     Mistral 3   the same, and two layers behind it
+ *     LFM2-VL     perhaps a norm, and two layers over a square of patches, side by side
  *     PaddleOCR   a norm of each patch, and two layers over a square of patches
  *     Voxtral     two layers over four places of a sound, side by side
  *     Gemma 4     as Gemma 3, after the mean was brought to its usual size; the norm has no weight. Of a sound and of the large
@@ -30,7 +31,8 @@ typedef enum kind {
     GEMMA4_PATCHES,
     GEMMA4_EARS,
     VOXTRAL,
-    PADDLEOCR
+    PADDLEOCR,
+    LFM2
 } kind;
 
 typedef struct hparams {
@@ -128,6 +130,16 @@ static void setup_mistral3(nn_config *c, void *p) {
     h->kind = MISTRAL3;
     h->act = nn_config_outer_act(c, NULL, "projector_hidden_act", NN_ACT_GELU);
     if (side < 1 || side > 16) nn_config_fail(c, "spatial_merge_size is %d", side);
+    read_widths(c, h, side * side);
+}
+
+static void setup_lfm2(nn_config *c, void *p) {
+    hparams *h = p;
+    int      side = (int)nn_config_outer_int(c, "projector.scale_factor", "downsample_factor", 2);
+    h->kind = LFM2;
+    h->d.eps = 1e-5f;
+    h->act = nn_config_outer_act(c, NULL, "projector_hidden_act", NN_ACT_GELU);
+    if (side < 1 || side > 16) nn_config_fail(c, "downsample_factor is %d", side);
     read_widths(c, h, side * side);
 }
 
@@ -232,6 +244,15 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
         nn_bind_linear(b, &t->first, "mm.a.mlp.1", "model.multi_modal_projector.linear_1", h->n_in, h->n_out, 0);
         nn_bind_linear(b, &t->second, "mm.a.mlp.2", "model.multi_modal_projector.linear_2", h->n_out, h->n_out, 0);
         break;
+    case LFM2: {
+        static const char *const norm[] = { "mm.input_norm", "model.multi_modal_projector.layer_norm" };
+        static const char *const last[] = { "mm.2", "model.multi_modal_projector.linear_2" };
+        int64_t                  inner = nn_bind_width(b, last[0], last[1]);
+        nn_bind_norm(b, &t->ln, norm[0], norm[1], h->n_in, nn_bind_exists(b, norm[0], norm[1]) ? 0 : NN_OPTIONAL);
+        nn_bind_linear(b, &t->first, "mm.1", "model.multi_modal_projector.linear_1", h->n_in, inner, 0);
+        nn_bind_linear(b, &t->second, last[0], last[1], inner, h->n_out, 0);
+        break;
+    }
     case GEMMA4_EARS: /* the matrix alone says how wide its input is */
         nn_bind_linear(b, &t->first, "mm.a.input_projection", "model.embed_audio.embedding_projection",
                        nn_bind_width(b, "mm.a.input_projection", "model.embed_audio.embedding_projection"), h->n_out,
@@ -310,4 +331,5 @@ PROJECTOR(gemma4, "gemma4_projector", setup_gemma4);
 PROJECTOR(gemma4_patches, "gemma4_patches_projector", setup_gemma4_patches);
 PROJECTOR(gemma4_ears, "gemma4_ears_projector", setup_gemma4_ears);
 PROJECTOR(voxtral, "voxtral_projector", setup_voxtral);
+PROJECTOR(lfm2, "lfm2_projector", setup_lfm2);
 PROJECTOR(paddleocr, "paddleocr_projector", setup_paddleocr);

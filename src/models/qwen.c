@@ -44,6 +44,8 @@ static void setup_first(nn_config *c, hparams *h) {
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
     if (nn_config_arch(c, "qwen")) setup_first(c, h);
+    if (nn_config_arch(c, "minicpmv"))
+        nn_config_only_number(c, NULL, "version", 2.6); /* others have other models inside */
     bool paddle = nn_config_arch(c, "paddleocr_vl") || nn_config_arch(c, "paddleocr_vl_text");
     bool listed = nn_config_count(c, NULL, "layer_types") > 0;
     int *from = nn_config_alloc(c, (size_t)h->d.n_layer, sizeof *from);
@@ -121,13 +123,16 @@ static void forward(nn_tape *t, const nn_net *net) {
 #define ACT .act = "silu|swish"
 const nn_arch            models_qwen = { NN_FAMILY, .names = NN_NAMES("qwen"), .hf_layers = "model.h.", ACT };
 const nn_arch            models_qwen2 = { NN_FAMILY, .names = NN_NAMES("qwen2"), ACT };
-const nn_arch            models_qwen3 = { NN_FAMILY, .names = NN_NAMES("qwen3", "qwen3_asr", "qwen3_asr_text"),
-                                          .tied = NN_NAMES("qwen3_asr"), ACT };
-const nn_arch            models_qwen2vl = { NN_FAMILY,
-                                            .names = NN_NAMES("qwen2vl", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl",
-                                                              "qwen2_5_vl_text", "qwen25vl", "qwen2_5_omni_text"),
-                                            .gguf_only = true, ACT };
-const nn_arch            models_qwen3vl = { NN_FAMILY, .names = NN_NAMES("qwen3vl", "qwen3_vl", "qwen3_vl_text"),
-                                            .gguf_only = true, ACT };
+static const char *const roots_minicpmv[] = { "llm.model.", "llm.", NULL };
+const nn_arch models_minicpmv = { NN_FAMILY, .hf_only = true, .names = NN_NAMES("minicpmv"), .hf_roots = roots_minicpmv,
+                                  ACT };
+const nn_arch models_qwen3 = { NN_FAMILY, .names = NN_NAMES("qwen3", "qwen3_asr", "qwen3_asr_text"),
+                               .tied = NN_NAMES("qwen3_asr"), ACT };
+const nn_arch models_qwen2vl = { NN_FAMILY,
+                                 .names = NN_NAMES("qwen2vl", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl",
+                                                   "qwen2_5_vl_text", "qwen25vl", "qwen2_5_omni_text"),
+                                 .gguf_only = true, ACT };
+const nn_arch models_qwen3vl = { NN_FAMILY, .names = NN_NAMES("qwen3vl", "qwen3_vl", "qwen3_vl_text"),
+                                 .gguf_only = true, ACT };
 static const char *const names_paddle[] = { "paddleocr", "paddleocr_vl", "paddleocr_vl_text", NULL };
 const nn_arch models_paddleocr = { NN_FAMILY, .names = names_paddle, .tied = names_paddle, .gguf_only = true, ACT };

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Towers with learned positions on a fixed grid and norms before each block: SigLIP (Gemma 3, SmolVLM, Idefics 3,
- * Janus) and CLIP (LLaVA). In SigLIP for pictures of any size heads rotate by row and column; PaddleOCR-VL has
- * positions, too, between those that were learned, VideoLLaMA 3 has none. CLIP has a class row in front and a norm
- * before the first layer. LLaVA and its kin take what comes out of a layer (the last but one), or of several, side by
- * side, without a norm behind it. The second names of a tensor are those of Ollama's files, which have the tower
- * inside.
+ * Towers with learned positions on a fixed grid and norms before each block: SigLIP (Gemma 3, SmolVLM, Idefics 3, Janus)
+ * and CLIP (LLaVA). SigLIP 2 (LFM2-VL; MiniCPM-V 2.6's is like it) takes pictures of any shape, with positions in between.
+ * In SigLIP for pictures of any size heads rotate by row and column; PaddleOCR-VL has positions, too, between those that
+ * were learned, VideoLLaMA 3 has none. CLIP has a class row in front and a norm before the first layer. LLaVA and its
+ * kin take what comes out of a layer (the last but one), or of several, side by side, without a norm behind it. The
+ * second names of a tensor are those of Ollama's files, which have the tower inside.
  */
 #include "nn/nn.h"
 
@@ -20,7 +20,8 @@ typedef struct hparams {
     int           n_run;          /* layers that are run */
     int           tap[MOST_TAPS]; /* behind how many layers rows come out; n_taps 0: behind the last */
     int           n_taps;
-    bool          quick; /* x * sigmoid(1.702 x) for GELU */
+    bool          nearest; /* SigLIP 2: positions are not mixed, the nearest one counts */
+    bool          quick;   /* x * sigmoid(1.702 x) for GELU */
     nn_act_kind   act;
     nn_rope       rope; /* any */
 } hparams;
@@ -97,6 +98,18 @@ static void setup_any(nn_config *c, void *p) {
     h->rope = nn_rope_grid(c, h->t.d.head_dim, 10000);
 }
 
+static const nn_key keys_2[] = { NN_INT(t.patch, "patch_size", "patch_size", NN_REQUIRED), { 0 } };
+
+/* The table of positions says how many there are. */
+static void setup_2(nn_config *c, void *p) {
+    hparams *h = p;
+    h->t.image = h->t.patch;
+    setup(c, p);
+    h->nearest = nn_config_int(c, "positions.nearest", NULL, 0) != 0;
+    if (nn_config_outer_int(c, NULL, "vision_feature_layer", -1) != -1)
+        nn_config_fail(c, "vision_feature_layer is not the last one; this is not supported");
+}
+
 static void setup_clip(nn_config *c, void *p) {
     hparams *h = p;
     read_tower(c, h);
@@ -132,6 +145,25 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
     } else if (h->post) {
         nn_bind_norm(b, &t->post, "v.post_ln|v.post_layernorm", "model.post_layernorm", n, 0);
     }
+}
+
+static void bind_top_2(nn_binder *b, void *out, const void *p) {
+    static const char *const table[] = { "v.position_embd", "model.embeddings.position_embedding" };
+    const hparams           *h = p;
+    top                     *t = out;
+    const int64_t            n = h->t.d.n_embd, pixels = 3 * h->t.patch * h->t.patch,
+                  all = nn_bind_size(b, table[0], table[1]) / n;
+    if (h->nearest || nn_bind_exists(b, "v.patch_embd", NULL)) { /* as a convolution has it: [channel][y][x] */
+        nn_bind_patches(b, &t->patch, "v.patch_embd", h->nearest ? "model.embeddings.patch_embedding" : NULL, pixels,
+                        n);
+    } else {
+        nn_bind_linear(b, &t->patch, NULL, "model.embeddings.patch_embedding", pixels, n, 0);
+        t->t.channels_last = true;
+    }
+    while ((t->t.side + 1) * (t->t.side + 1) <= all && t->t.side < NN_MOST_PLACES) t->t.side++;
+    t->t.between = h->nearest ? NN_BETWEEN_NEAREST : NN_BETWEEN_SMOOTH;
+    nn_bind_table(b, &t->t.positions, table[0], table[1], (int64_t)t->t.side * t->t.side, n);
+    nn_bind_norm(b, &t->post, "v.post_ln", "model.post_layernorm", n, 0);
 }
 
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
@@ -196,6 +228,7 @@ static const char *const roots[] = { "vision_tower.vision_model.",
                                      "model.vision_tower.",
                                      "model.vision_model.",
                                      "vision_model.",
+                                     "vpm.",
                                      "model.visual.vision_model.",
                                      "visual.vision_model.",
                                      NULL };
@@ -207,6 +240,20 @@ const nn_arch            models_siglip = { NN_WHOLE,
                                            .hf_roots = roots,
                                            .lacks = NN_LACKS_VOCAB | NN_LACKS_EPS };
 
+const nn_arch            models_siglip2 = { .hp_size = sizeof(hparams),
+                                            .top_size = sizeof(top),
+                                            .layer_size = sizeof(layer),
+                                            .keys = keys_2,
+                                            .setup = setup_2,
+                                            .bind_top = bind_top_2,
+                                            .bind_layer = bind_layer,
+                                            .state = nn_state_whole,
+                                            .forward = forward,
+                                            .names = NN_NAMES("siglip2_vision_model"),
+                                            .hf_layers = "model.encoder.layers.",
+                                            .gguf_layers = "v.blk.",
+                                            .hf_roots = roots,
+                                            .lacks = NN_LACKS_VOCAB | NN_LACKS_EPS };
 static const char *const names_inner[] = { "siglip_vision_model_inner", NULL };
 const nn_arch            models_siglip_inner = { .hp_size = sizeof(hparams),
                                                  .top_size = sizeof(top),

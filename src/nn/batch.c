@@ -96,7 +96,7 @@ static int check_inputs(const nn_batch *b, int n_vocab, err *e) {
             return err_set(e, ERR_ARG, "row %d belongs to text %d of a pair", t, b->segment[t]);
         if (b->row_end && (b->row_end[t] <= b->pos[t] || b->row_end[t] > b->kv_len[b->seq_of[t]]))
             return err_set(e, ERR_ARG, "row %d at position %d sees up to %d", t, b->pos[t], b->row_end[t]);
-        if (b->row_begin && (!b->row_end || b->row_begin[t] < 0 || b->row_begin[t] > b->pos[t]))
+        if (b->row_begin && (!b->row_end || b->row_begin[t] < 0 || b->row_begin[t] >= b->row_end[t]))
             return err_set(e, ERR_ARG, "row %d at position %d sees from %d on", t, b->pos[t], b->row_begin[t]);
     }
     return 0;

@@ -20,7 +20,8 @@
  *     row_end   how far a row sees: positions below row_end[t] instead of pos[t] + 1, for a span that sees itself whole;
  *               such a span lies in one batch. Layers may be exempt (nn_attn_spec.strict)
  *     row_begin with row_end, in layers that see the step's own rows: where the span begins that a row sees, for layers
- *               that say so (nn_attn_spec.spans); without it they see everything
+ *               that say so (nn_attn_spec.spans); without it they see everything. Spans rise with the rows; one need not
+ *               hold its own row
  *     from      instead of embd: the hidden rows of another executor's last step, which was waited for, of the same backend and
  *               device. They lie one behind the other, so that several of them may be one row of this batch
  *     adapter   an adapter set per row (nn/adapter.h), by the number that the executor was told

@@ -571,8 +571,13 @@ typedef struct nn_tower_top {
     bool          crossed;       /* positions are one per column, then as many per row, and both are added */
     bool          paired;        /* crossed, but one for a row follows each one for a column */
     const nn_vec *class_row;     /* a row that is no patch and goes first; NULL: none */
+    bool          class_last;    /* its position is the last one, not the first */
     const nn_vec *patch_bias;    /* where there is one: added to the others alone; NULL: nothing is */
 } nn_tower_top;
+/* Of a projector with learned queries (vision/resample.c): its top begins with this. */
+typedef struct nn_query_top {
+    const nn_vec *queries; /* [n][width of what comes out] */
+} nn_query_top;
 /* A projector whose picture has a learned row at the end of each line of rows: its top begins with this. */
 typedef struct nn_projector_top {
     const nn_vec *newline; /* as wide as what comes out; NULL: there is none */

@@ -199,7 +199,7 @@ static int check_count(const runtime_request *q, const char *text, const char *w
                    what, name, n, have, name);
 }
 
-static int write_medium(const runtime *r, const view *blob, str *out, err *e) {
+static int write_medium(const runtime *r, const view *blob, int *n_pictures, str *out, err *e) {
     pixels picture;
     int    n, rc;
     if (is_sound(blob)) {
@@ -207,7 +207,7 @@ static int write_medium(const runtime *r, const view *blob, str *out, err *e) {
         return rc < 0 ? rc : ears_write(r->ears, n, out, e);
     }
     rc = pixels_view(&picture, blob->data, blob->len, e);
-    return rc < 0 ? rc : vision_write(r->eyes, &picture, out, e);
+    return rc < 0 ? rc : vision_write(r->eyes, &picture, (*n_pictures)++, out, e);
 }
 
 int pictures_rewrite(void *ctx, str *text, err *e) {
@@ -216,7 +216,7 @@ int pictures_rewrite(void *ctx, str *text, err *e) {
     const char          *picture = r->eyes ? vision_placeholder(r->eyes) : NULL, *from = str_cstr(text),
                *spoken = r->ears ? ears_placeholder(r->ears) : NULL;
     str out;
-    int rc = check_count(p->q, from, picture, false, e);
+    int n_pictures = 0, rc = check_count(p->q, from, picture, false, e);
     if (rc == 0) rc = check_count(p->q, from, spoken, true, e);
     if (rc < 0) return rc;
     str_init(&out);
@@ -229,7 +229,7 @@ int pictures_rewrite(void *ctx, str *text, err *e) {
             break;
         }
         str_append(&out, from, (size_t)(at - from));
-        rc = write_medium(r, &p->q->blobs[i], &out, e);
+        rc = write_medium(r, &p->q->blobs[i], &n_pictures, &out, e);
         from = at + strlen(hears ? spoken : picture);
     }
     str_puts(&out, from);

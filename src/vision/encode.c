@@ -3,6 +3,7 @@
 #include "backend/backend.h"
 #include "backend/parts.h"
 #include "base/page.h"
+#include "tensor/half.h"
 #include "vision/family.h"
 
 #include <stdlib.h>
@@ -118,10 +119,19 @@ typedef struct shades {
     float of[PIXELS_CHANNELS][256];
 } shades;
 
+static float shorten(float x) { return tensor_bf16_to_f32(tensor_f32_to_bf16(x)); }
+
+/* As 16 bits have it, step by step. */
+static float short_shade(int i, float mean, float std) {
+    return shorten(shorten(shorten((float)i * (1.0f / 255.0f)) - shorten(mean)) / shorten(std));
+}
+
 static void make_shades(shades *s, const vision_rules *r) {
+    bool short_ones = vision_families[r->kind]->short_colours;
     for (int c = 0; c < PIXELS_CHANNELS; c++) {
         float mean = r->mean[c] * 255.0f, std = r->std[c] * 255.0f;
-        for (int i = 0; i < 256; i++) s->of[c][i] = ((float)i - mean) / std;
+        for (int i = 0; i < 256; i++)
+            s->of[c][i] = short_ones ? short_shade(i, r->mean[c], r->std[c]) : ((float)i - mean) / std;
     }
 }
 
@@ -150,14 +160,16 @@ typedef struct put_job {
     shades              s;
 } put_job;
 
-static void put_place(const put_job *j, float *to, size_t width, int i, int at) {
+/* at: of a patch, row by row; the class row's is negative. */
+static void put_place(const put_job *j, float *to, size_t width, int at) {
     const nn_tower_top *top = j->v->tower.model->net.top;
     int                 across = j->tile->width / j->v->rules.patch, down = j->tile->height / j->v->rules.patch;
+    int                 before = top->class_row && !top->class_last, first = before ? 0 : j->o->n;
     if (!top->positions) memset(to, 0, width * sizeof *to);
     if (top->side || top->crossed)
         place_put(to, top, width, at / across, at % across, down, across);
     else if (top->positions)
-        memcpy(to, top->positions->data + (size_t)i * width, width * sizeof *to);
+        memcpy(to, top->positions->data + (size_t)(at < 0 ? first : at + before) * width, width * sizeof *to);
     const nn_vec *more = at < 0 ? top->class_row : top->patch_bias;
     for (size_t k = 0; more && k < width; k++) to[k] += more->data[k];
 }
@@ -175,7 +187,7 @@ static void put_some(void *ctx, int worker, int n_workers) {
             memset(row, 0, (size_t)before * sizeof *row);
         else
             put_patch(row, &j->s, p, j->tile, at / across, at % across, top->channels_last);
-        if (!j->placed) put_place(j, row + before, (size_t)(tower->width_in - before), i, at);
+        if (!j->placed) put_place(j, row + before, (size_t)(tower->width_in - before), at);
     }
 }
 
@@ -192,17 +204,23 @@ static int put_rows(vision *v, const pixels *tile, const vision_order *o, float 
     return j.n;
 }
 
-/* The tower's rows that come out: the patches of a square one behind the other, so that they are side by side in a row of the
- * projector. first: in front of the patches. Returns how many there are. */
-static int list_squares(const vision *v, const pixels *tile, const int32_t *place, int first, int32_t *out) {
-    int m = v->rules.merge, across = tile->width / v->rules.patch, down = tile->height / v->rules.patch, n = 0;
+/* Rows that come out, of a grid of `across` x `down`: those of a square of m x m one behind the other, so that they are
+ * side by side in a row of what comes next. place: where each stands in the batch; NULL: row by row. first: in front of
+ * them. Returns how many there are. */
+static int list_squares(int m, int across, int down, const int32_t *place, int first, int32_t *out) {
+    int n = 0;
     for (int y = 0; y < down / m; y++) {
         for (int x = 0; x < across / m; x++) {
-            for (int k = 0; k < m * m; k++) out[n++] = first + place[(y * m + k / m) * across + x * m + k % m];
+            for (int k = 0; k < m * m; k++) {
+                int at = (y * m + k / m) * across + x * m + k % m;
+                out[n++] = first + (place ? place[at] : at);
+            }
         }
     }
     return n;
 }
+
+static int inner_of(const vision_rules *r) { return r->inner ? r->inner : r->merge; }
 
 static bool by_channel(const vision *v) { return vision_families[v->rules.kind]->by_channel && v->rules.merge > 1; }
 
@@ -217,26 +235,32 @@ static void put_channels(float *to, const float *from, size_t width, int n, int 
 
 static int rows_of(const vision *v, const pixels *tile) {
     int square = v->rules.patch * v->rules.merge;
+    if (v->rules.queries) return v->rules.queries;
     return tile->width / square * (tile->height / square);
 }
 
-/* Where the tower's rows are in the picture, [AXES][n]; the other way round, [n]; and room for a list of them, [n]. */
-static int32_t *put_axes(const vision_order *o, int across) {
-    int32_t *axes = calloc((size_t)o->n * (AXES + 2), sizeof *axes);
+/* Where the tower's rows are in the picture, [AXES][rows]; the other way round, [n]; and room for a list of them, [n].
+ * With a class row in front (first is 1) the others count from one. */
+static int32_t *put_axes(const vision_order *o, int across, int first) {
+    int      rows = o->n + first;
+    int32_t *axes = calloc((size_t)rows * AXES + 2 * (size_t)o->n, sizeof *axes);
     for (int i = 0; axes && i < o->n; i++) {
-        axes[i] = o->patch[i] / across;
-        axes[o->n + i] = o->patch[i] % across;
-        axes[AXES * o->n + o->patch[i]] = i;
+        axes[first + i] = first + o->patch[i] / across;
+        axes[rows + first + i] = first + o->patch[i] % across;
+        axes[AXES * rows + o->patch[i]] = i;
     }
     return axes;
 }
 
-/* From what the tower left to rows of the language model. */
-static int project(vision *v, int squares, float *rows, float *out, err *e) {
+/* The stage in front of the projector. */
+static const vision_stage *last_of(const vision *v) { return v->middle.model ? &v->middle : &v->tower; }
+
+/* From what the tower left (rows NULL: on the device) to rows of the language model. */
+static int project(vision *v, int squares, const float *rows, float *out, err *e) {
     int        n = v->rules.merge * v->rules.merge;
     size_t     width = (size_t)v->tower.width_out;
     float     *turned = NULL;
-    stage_step step = { .n = squares, .in = rows, .from = &v->tower, .out = out };
+    stage_step step = { .n = squares, .in = rows, .from = last_of(v), .out = out };
     if (rows && by_channel(v)) {
         if (!(turned = malloc((size_t)squares * (size_t)n * width * sizeof *turned))) return err_set_nomem(e);
         put_channels(turned, rows, width, n, squares);
@@ -244,6 +268,25 @@ static int project(vision *v, int squares, float *rows, float *out, err *e) {
     }
     int rc = stage_run(&v->projector, &step, e);
     free(turned);
+    return rc;
+}
+
+/* Merged rows, through what is left of the tower; into the place of the others where those are not on the device. */
+static int refine(vision *v, const pixels *tile, float *rows, err *e) {
+    const vision_rules *r = &v->rules;
+    int                 across = tile->width / r->patch / r->inner, down = tile->height / r->patch / r->inner;
+    size_t              n = (size_t)across * (size_t)down;
+    int32_t            *list = malloc(n * sizeof *list);
+    float              *out = rows ? malloc(n * (size_t)v->middle.width_out * sizeof *out) : NULL;
+    int                 rc = list && (out || !rows) ? 0 : err_set_nomem(e);
+    if (rc == 0) {
+        stage_step step = { .n = (int)n, .in = rows, .from = &v->tower, .out_rows = list, .out = out };
+        step.n_out = list_squares(r->merge / r->inner, across, down, NULL, 0, list);
+        rc = stage_run(&v->middle, &step, e);
+    }
+    if (rc == 0 && rows) memcpy(rows, out, n * (size_t)v->middle.width_out * sizeof *out);
+    free(list);
+    free(out);
     return rc;
 }
 
@@ -256,21 +299,24 @@ static int run_tile(vision *v, const pixels *tile, const vision_order *o, float 
     const nn_tower_top *top = v->tower.model->net.top;
     const nn_backend   *backend = v->tower.exec->backend;
     size_t              most = (size_t)o->n + 1;
-    int32_t            *axes = put_axes(o, tile->width / v->rules.patch);
-    bool                stays = stage_follows(&v->projector, &v->tower) && !by_channel(v);
+    int                 first = top->class_row != NULL, across = tile->width / v->rules.patch;
+    int32_t            *axes = put_axes(o, across, first);
+    bool                stays = stage_follows(&v->projector, last_of(v)) && !by_channel(v) && !v->rules.queries;
     float              *own = backend->input ? backend->input(v->tower.exec) : NULL;
     float              *in = own ? own : malloc(most * (size_t)v->tower.width_in * sizeof *in);
     float              *rows = stays ? NULL : malloc(most * (size_t)v->tower.width_out * sizeof *rows);
     int                 rc = in && axes && (rows || stays) ? 0 : err_set_nomem(e);
     if (rc == 0) {
-        int32_t   *list = axes + (AXES + 1) * o->n;
+        int32_t   *place = axes + AXES * (o->n + first), *list = place + o->n;
         stage_step step = { .in = in, .order = o, .out_rows = list, .out = rows };
         step.n = put_rows(v, tile, o, in, own != NULL);
-        step.n_out = list_squares(v, tile, axes + AXES * o->n, top->class_row != NULL, list);
+        step.n_out = list_squares(inner_of(&v->rules), across, tile->height / v->rules.patch, place, first, list);
         if (v->tower.model->tape->n_axes > 0) step.axes = axes;
         rc = stage_run(&v->tower, &step, e);
     }
-    if (rc == 0) rc = project(v, rows_of(v, tile), rows, out, e);
+    if (rc == 0 && v->middle.model) rc = refine(v, tile, rows, e);
+    if (rc == 0 && v->rules.queries) rc = resample(v, across, o->n / across, rows, out, e);
+    if (rc == 0 && !v->rules.queries) rc = project(v, rows_of(v, tile), rows, out, e);
     if (!own) free(in);
     free(rows);
     free(axes);

@@ -45,24 +45,26 @@ enum { VISION_SETS = 8 };
 
 /* What the tower and the projector are built from, and how many rows they take. */
 typedef struct vision_parts {
-    nn_part           tower, projector;
+    nn_part           tower, middle, projector;
     nn_config_set     set[VISION_SETS]; /* what the files do not say, or say elsewhere; for both */
     char              keys[64];
-    const model_file *from;   /* the file with the tower */
-    bool              inside; /* the tower lies in the model's own GGUF file */
-    int               patches, squares;
+    const model_file *from;                     /* the file with the tower */
+    bool              inside;                   /* the tower lies in the model's own GGUF file */
+    int               patches, merged, squares; /* merged: rows of the middle */
 } vision_parts;
 
 struct vision_family {
     const vision_kin *kin; /* ends with one without a type */
     const nn_arch    *tower, *projector;
+    const nn_arch    *middle; /* where rules.inner is not 0: what the merged rows go through before the projector */
     const char       *placeholder; /* what a template prints for a picture */
     const char       *row;         /* what stands for one row */
     const char       *row_else;    /* where the vocabulary has no such word; NULL: nothing does */
     const char       *shows;       /* with an mmproj, the model's chat template has this; NULL: anything */
     bool              grid;        /* positions have several axes, and the rows of a picture stand in a grid of them */
     bool              own_colours; /* the files' are for others */
-    bool              by_channel;  /* the patches of a square: all of the first element, then all of the second, ... */
+    bool              short_colours; /* they are scaled in 16 bits (bfloat16) */
+    bool              by_channel; /* the patches of a square: all of the first element, then all of the second, ... */
 
     /* Sizes, from the files. patch and side are there (-1: the files do not say it). */
     int (*read)(vision_rules *r, const vision_source *s, err *e);

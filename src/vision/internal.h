@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside the vision room: families/ behind family.h (what differs from family to family, a file each), source.c and
- * rules.c (what the files say about preparing pictures), cut.c (sizes and pieces), area.c (sizes by area), text.c
- * (words in the prompt and its positions), open.c, order.c (which patch is where), places.c (learned positions),
- * encode.c (the tower and the projector), keep.c (rows that are there already); of sounds mel.c (what a tower gets)
+ * rules.c (what the files say about preparing pictures), cut.c (sizes and pieces), area.c (sizes by area), text.c (words
+ * in the prompt and its positions), open.c, order.c (which patch is where), places.c (learned positions), encode.c and
+ * resample.c (the tower and the projector), keep.c (rows that are there already); of sounds mel.c (what a tower gets)
  * and the files behind ears_impl.h.
  */
 #ifndef VISION_INTERNAL_H
@@ -39,6 +39,12 @@ typedef enum vision_kind {
     VISION_VIPLLAVA,
     VISION_JANUS,
     VISION_DEEPSEEK_VL,
+    VISION_LLAMA4,
+    VISION_LFM2,
+    VISION_KIMI_VL,
+    VISION_KIMI_K25,
+    VISION_MINICPMV,
+    VISION_MINICPMV_2,
     VISION_KINDS
 } vision_kind;
 
@@ -51,18 +57,26 @@ typedef struct vision_rules {
     vision_kind   kind;
     pixels_filter filter;
     float         mean[3], std[3];
-    int           patch;       /* pixels of a patch's side */
-    int           merge;       /* patches on a side of the square that becomes a row */
-    int           side;        /* GEMMA3: of the picture; LLAVA: the shorter one; IDEFICS3: of a tile */
-    int           crop;        /* LLAVA */
-    int           edge;        /* IDEFICS3: the longer side before it is cut; PIXTRAL: it is not longer */
-    bool          split;       /* IDEFICS3: into tiles */
-    int           least, most; /* by area: pixels; GEMMA4: rows at most; INTERNVL and its kin: tiles */
+    int           patch; /* pixels of a patch's side */
+    int           merge; /* patches on a side of the square that becomes a row */
+    int           side;  /* GEMMA3: of the picture; LLAVA: the shorter one; IDEFICS3: of a tile */
+    int           crop;  /* LLAVA */
+    int           edge;  /* IDEFICS3: the longer side before it is cut; PIXTRAL: it is not longer; KIMI: patches */
+    bool          split; /* IDEFICS3: into tiles */
+    int           least, most; /* by area: pixels; GEMMA4: rows at most; INTERNVL and its kin, LLAMA4: tiles; LFM2:
+                                * rows; KIMI: patches */
+    int           inner;       /* patches on a side of a square that becomes a row within the tower; 0: none does */
     int           window;      /* QWEN2_5: squares on the side of a window */
     bool          whole;       /* the rows of a picture see each other */
     int           most_kept;   /* LLAVA_ONEVISION: tiles whose rows a picture has at most; 0: any */
     int           n_grids;     /* LLAVA_NEXT and its kin: the canvases, in tiles */
     uint8_t       grid[VISION_MOST_GRIDS][2]; /* rows, columns */
+    bool          grows;     /* LLAMA4: small pictures are scaled up to as many tiles as there may be */
+    int           tiles[2];  /* LFM2: at least and at most */
+    int           queries;   /* rows of every tile, whatever its size; 0: those of its squares */
+    bool          marked;    /* MINICPMV: pictures have numbers */
+    bool          thumbnail; /* LFM2: the whole stands behind its tiles */
+    float         tolerance; /* LFM2: larger than what one tile takes by this factor, and it is cut */
 } vision_rules;
 
 /* What becomes of a picture of some size. */
@@ -72,19 +86,24 @@ typedef struct vision_plan {
     int     tile_width, tile_height;
     int     canvas_width, canvas_height; /* it then lies in the middle of this; 0: it does not */
     int     rows, cols;                  /* of tiles; 0: one tile is all of it */
-    int     n_tiles;                     /* the whole, squeezed into a tile, is the last one */
-    bool    whole_first;                 /* no, the first one */
-    bool    whole_anew;                  /* it is squeezed from the picture itself, not from what is cut */
-    int     tile_rows;                   /* rows of a tile */
-    int     across;                      /* rows of a tile that stand beside each other */
-    int     n_rows;                      /* in the prompt */
-    int     grid_left, grid_top;         /* of the tiles' rows as one grid: padding, left out at both ends */
-    int     grid_width, grid_height;     /* what is left of it */
-    int     kept_width, kept_height;     /* and what it is scaled to */
-    uint8_t canvas[3];                   /* what is not the picture: black if the whole stands beside its tiles */
+    int     n_tiles;     /* the whole, squeezed into a tile, is the last one where there are more than rows * cols */
+    bool    whole_first; /* no, the first one */
+    bool    whole_anew;  /* it is squeezed from the picture itself, not from what is cut */
+    int     tile_rows;   /* rows of a tile */
+    int     across;      /* rows of a tile that stand beside each other */
+    int     n_rows;      /* in the prompt */
+    int     grid_left, grid_top;       /* of the tiles' rows as one grid: padding, left out at both ends */
+    int     grid_width, grid_height;   /* what is left of it */
+    int     kept_width, kept_height;   /* and what it is scaled to */
+    uint8_t canvas[3];                 /* what is not the picture: black if the whole stands beside its tiles */
+    bool    padded;                    /* what was scaled is in the upper left corner of its tiles, the rest is black */
+    bool    marked;                    /* pictures have numbers in the prompt */
+    int     number;                    /* of the picture among those of the prompt, from 0 */
+    int     whole_width, whole_height; /* the whole comes from the picture itself and has this size; 0: see n_tiles */
+    int     whole_rows;                /* its rows; of a picture of one tile: that one's */
 } vision_plan;
 
-/* A model of its own: the tower, or the projector. */
+/* A model of its own: the tower, what comes behind it, or the projector. */
 typedef struct vision_stage {
     nn_model *model;
     nn_exec  *exec;
@@ -104,9 +123,9 @@ typedef struct vision_keep {
 
 struct vision {
     vision_rules rules;
-    vision_stage tower, projector;
-    pool        *workers;           /* for pixels */
-    bool         other_word;        /* the family's row_else stands for a row */
+    vision_stage tower, middle, projector; /* middle: its model is NULL where no rows are merged within the tower */
+    pool        *workers;                  /* for pixels */
+    bool         other_word;               /* the family's row_else stands for a row */
     int placed_across, placed_down; /* patches of the picture whose learned positions lie in the tower's own input */
     uint8_t     source[VISION_KEY_BYTES]; /* what the tower's file hashes to */
     vision_keep keep;
@@ -156,6 +175,9 @@ typedef struct stage_step {
     float              *out; /* [n_out][width_out]; NULL: they stay where they are */
 } stage_step;
 int stage_run(vision_stage *s, const stage_step *step, err *e);
+
+/* resample.c. rows: of the tower, of a tile of so many patches. */
+int resample(vision *v, int across, int down, const float *rows, float *out, err *e);
 
 /* open.c */
 void tower_identify(uint8_t out[VISION_KEY_BYTES], const model_file *f); /* by its tensors */

@@ -38,7 +38,7 @@ void vision_set(vision_parts *p, const char *key, double value, bool fallback) {
     while (i < p->tower.n_usual && strcmp(p->set[i].key, key) != 0) i++;
     assert(i < VISION_SETS);
     p->set[i] = (nn_config_set){ key, value, fallback };
-    if (i == p->tower.n_usual) p->tower.n_usual = p->projector.n_usual = i + 1;
+    if (i == p->tower.n_usual) p->tower.n_usual = p->middle.n_usual = p->projector.n_usual = i + 1;
 }
 
 static void find_parts(vision_parts *p, const vision_rules *r, const model_file *model, const model_file *mmproj,
@@ -53,7 +53,8 @@ static void find_parts(vision_parts *p, const vision_rules *r, const model_file 
                           .outer = config,
                           .keys = p->inside ? p->keys : "clip.vision",
                           .usual = p->set };
-    p->projector = p->tower;
+    p->projector = p->middle = p->tower;
+    p->middle.arch = r->inner ? f->middle : NULL;
     p->projector.arch = f->projector;
     if (p->inside) { /* such a file leaves these to its matrices */
         double ff = vision_matrix_rows(model, "v.blk.0.ffn_up.weight", "v.blk.0.mlp.linear_fc1.weight");
@@ -62,7 +63,8 @@ static void find_parts(vision_parts *p, const vision_rules *r, const model_file 
     }
     if (f->parts) f->parts(p, r, model);
     p->patches = plan_most_patches(r) + 1;
-    p->squares = plan_most_patches(r) / (r->merge * r->merge);
+    p->merged = r->inner ? plan_most_patches(r) / (r->inner * r->inner) : 0;
+    p->squares = plan_most_patches(r) / (r->merge * r->merge) + r->queries;
 }
 
 static size_t kept_bytes(const vision_rules *r, int squares, int width, const vision_options *o) {
@@ -76,13 +78,22 @@ static size_t kept_bytes(const vision_rules *r, int squares, int width, const vi
 static int open_stages(vision *v, const model_file *f, const vision_parts *s, int width, const vision_options *o,
                        err *e) {
     const vision_rules *r = &v->rules;
-    int                 together = r->merge * r->merge;
+    const vision_stage *last = &v->tower;
+    int                 together = r->inner ? r->inner * r->inner : r->merge * r->merge;
     int                 rc = pool_open(&v->workers, o->n_threads ? o->n_threads : pool_default_threads(), false, e);
     if (rc == 0) rc = stage_open(&v->tower, f, &s->tower, s->patches, o, e);
+    if (rc == 0 && s->middle.arch) rc = stage_open(&v->middle, f, &s->middle, s->merged, o, e);
     if (rc == 0) rc = stage_open(&v->projector, f, &s->projector, s->squares, o, e);
     if (rc < 0) return rc;
     const nn_tower_dims *d = v->tower.model->net.hp;
-    if (d->patch != r->patch || v->tower.width_out * together != v->projector.width_in)
+    bool                 fits = d->patch == r->patch;
+    if (s->middle.arch) {
+        fits = fits && v->tower.width_out * together == v->middle.width_in;
+        together = r->merge * r->merge / together;
+        last = &v->middle;
+    }
+    int wide = last->width_out * together + (r->queries ? 2 * v->projector.width_out : 0);
+    if (!fits || wide != v->projector.width_in)
         return err_set(e, ERR_FORMAT, "%s: tower and projector do not fit each other", model_file_path(f));
     if (v->projector.width_out != width)
         return err_set(e, ERR_ARG, "%s makes rows of %d for a language model of %d: it belongs to another one",
@@ -121,7 +132,7 @@ int vision_measure(uint64_t *bytes, uint64_t *on_device, const model_file *model
     vision_rules      rules;
     vision_parts      s;
     bool              known;
-    uint64_t          tower, projector, there[2] = { 0 };
+    uint64_t          tower, middle = 0, projector, there[3] = { 0 };
     const model_file *f = mmproj ? mmproj : model;
     int               rc = rules_read(&rules, model, mmproj, &known, e);
     *bytes = *on_device = 0;
@@ -129,15 +140,17 @@ int vision_measure(uint64_t *bytes, uint64_t *on_device, const model_file *model
     find_parts(&s, &rules, model, mmproj, width);
     if ((rc = stage_measure(&tower, &there[0], f, &s.tower, s.patches, o, e)) == 0)
         rc = stage_measure(&projector, &there[1], f, &s.projector, s.squares, o, e);
+    if (rc == 0 && s.middle.arch) rc = stage_measure(&middle, &there[2], f, &s.middle, s.merged, o, e);
     if (rc < 0) return rc;
-    *bytes = tower + projector + kept_bytes(&rules, s.squares, width, o);
-    *on_device = there[0] + there[1];
+    *bytes = tower + middle + projector + kept_bytes(&rules, s.squares, width, o);
+    *on_device = there[0] + there[1] + there[2];
     return 0;
 }
 
 void vision_free(vision *v) {
     if (!v) return;
     stage_close(&v->tower);
+    stage_close(&v->middle);
     stage_close(&v->projector);
     keep_free(&v->keep);
     pool_free(v->workers);

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 static void put_squares(const vision_rules *r, vision_order *o, int across, int x0, int x1, int y0, int y1) {
-    int m = r->merge, begin = o->n;
+    int m = r->inner ? r->inner : r->merge, begin = o->n;
     for (int y = y0; y < y1; y++) {
         for (int x = x0; x < x1; x++) {
             for (int k = 0; k < m * m; k++) o->patch[o->n++] = (y * m + k / m) * across + x * m + k % m;
@@ -25,7 +25,7 @@ static void put_squares(const vision_rules *r, vision_order *o, int across, int 
 
 int order_make(vision_order *o, const vision_rules *r, int across, int down, err *e) {
     size_t n = (size_t)across * (size_t)down;
-    int    wide = across / r->merge, high = down / r->merge, w = r->window;
+    int    m = r->inner ? r->inner : r->merge, wide = across / m, high = down / m, w = r->window;
     *o = (vision_order){ .patch = calloc(n, sizeof *o->patch) };
     if (w) {
         o->begin = calloc(n, sizeof *o->begin);

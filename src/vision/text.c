@@ -14,7 +14,10 @@ bool vision_take_other_word(vision *v) {
 
 bool vision_whole(const vision *v) { return v->rules.whole; }
 
-int vision_most_rows(const vision *v) { return plan_most_patches(&v->rules) / (v->rules.merge * v->rules.merge); }
+int vision_most_rows(const vision *v) {
+    const vision_rules *r = &v->rules;
+    return r->queries ? r->queries : plan_most_patches(r) / (r->merge * r->merge);
+}
 
 void vision_put_rows(str *out, const char *word, int n) {
     for (int i = 0; i < n; i++) str_puts(out, word);
@@ -31,11 +34,12 @@ int vision_grid(const vision *v, const pixels *picture, int *across, int *advanc
     return 0;
 }
 
-int vision_write(const vision *v, const pixels *picture, str *out, err *e) {
+int vision_write(const vision *v, const pixels *picture, int number, str *out, err *e) {
     const vision_family *f = family_of(v);
     vision_plan          p;
     int                  rc = plan_make(&p, &v->rules, picture, e);
     if (rc < 0) return rc;
+    p.number = number;
     if (f->write)
         f->write(out, &p, vision_row_word(v));
     else

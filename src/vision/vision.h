@@ -61,8 +61,8 @@ int  vision_most_rows(const vision *v); /* that stand together, at most */
  * behind them goes on after `advance` positions. 0: one after the other, as tokens do. */
 int vision_grid(const vision *v, const pixels *picture, int *across, int *advance, err *e);
 
-/* Appends what stands for it in the prompt. */
-int vision_write(const vision *v, const pixels *picture, str *out, err *e);
+/* Appends what stands for it in the prompt. number: of the picture among the prompt's, from 0. */
+int vision_write(const vision *v, const pixels *picture, int number, str *out, err *e);
 
 enum { VISION_KEY_BYTES = 16 };
 

@@ -44,7 +44,7 @@ static const struct {
     { "axes", 0, NN_BATCH_AXES },
     { "several axes without positions", 0, NN_BATCH_AXES },
     { "a third text of a pair", 0, NN_BATCH_SEGMENT },
-    { "a row that sees from behind itself", 0, NN_BATCH_ROW_BEGIN },
+    { "a row that sees nothing", 0, NN_BATCH_ROW_BEGIN },
 };
 enum { RULES = sizeof rules / sizeof rules[0] };
 

@@ -16,6 +16,7 @@ OUT receives vision.tar.gz:
                        [height][width][3] each; tv_max of a case says how far the one that uses torchvision is from it
   FAMILY/rows.f32      the rows that take the place of the image tokens; deepstack rows behind them
   FAMILY/logits.f32    of the last positions
+A case's "words" are what the processor puts in the place of each picture's placeholder.
 """
 
 import os
@@ -38,6 +39,8 @@ import torch
 from PIL import Image
 
 import generate
+import torchvision_pillow
+import vision_tiles
 
 VOCAB = 160
 IMAGE = 150  # the image token
@@ -517,6 +520,9 @@ family("deepseek_vl", {
     words=("DeepseekVLProcessor", {"num_image_tokens": 16, "image_token": "<image_placeholder>"}))
 
 
+vision_tiles.add(family, TEXT, HALF, USUAL, IMAGE)
+
+
 def fill(name, model):
     seen = set()
     with torch.no_grad():
@@ -530,7 +536,7 @@ def fill(name, model):
                 t.fill_(1.7)
             elif key.endswith("std_scale"):
                 t.copy_(1 + 0.2 * generate.noise(name, key, tuple(t.shape)))
-            elif key.endswith(("std_bias", "class_embedding", "image_newline")):
+            elif key.endswith(("std_bias", "class_embedding", "image_newline", "resampler.query")):
                 t.copy_(0.3 * generate.noise(name, key, tuple(t.shape)))
             elif "position_embedding" in key or "pos_embed" in key:
                 t.copy_(0.4 * generate.noise(name, key, tuple(t.shape)))
@@ -561,9 +567,11 @@ def grids_of(module):
 def processor_of(spec, path, pil):
     import transformers
 
+    if spec["cls"] is None:
+        return None
     if "canvas" in spec:
         grids_of(spec["canvas"])
-    cls = getattr(transformers, spec["cls"] + ("Pil" if pil else ""))
+    cls = getattr(transformers, spec["cls"] + ("Pil" if pil and "run" not in spec else ""))
     return cls.from_pretrained(path)
 
 
@@ -651,6 +659,17 @@ def tokens_of(name, spec, rng, rows_per_picture, grids):
     return ids
 
 
+def tokens_in(spec, rng, texts):
+    """The same where the processor's own words are at hand: any token for each piece of text between rows."""
+    ids = [2] + [rng.randrange(3, 148) for _ in range(3)]
+    for text in texts:
+        pieces = text.split(spec["word"])
+        for i, piece in enumerate(pieces):
+            ids += [151 + len(piece) % 6] * bool(piece) + [IMAGE] * (i + 1 < len(pieces))
+        ids += [rng.randrange(3, 148) for _ in range(4)]
+    return ids + [rng.randrange(3, 148) for _ in range(6)]
+
+
 def words_of(spec, processor, pictures, out):
     """What the reference's processor writes for each picture; its tokenizer is not needed for that."""
     import transformers
@@ -686,20 +705,26 @@ def features(model, out):
 
 def run_case(name, spec, model, procs, names, rng, files):
     pictures = [picture(n) for n in names]
-    out = run_processor(name, spec, procs[1], pictures)
-    singles = [images_of(name, spec, run_processor(name, spec, procs[1], [p]))[0] for p in pictures]
+    if "run" in spec:
+        out, singles, words = spec["run"](spec, procs[1], pictures)
+    else:
+        out = run_processor(name, spec, procs[1], pictures)
+        singles = [images_of(name, spec, run_processor(name, spec, procs[1], [p]))[0] for p in pictures]
     case = {"pictures": names, "images": [[list(t.shape[:2]) for t in tiles] for tiles in singles]}
     case["pixels_at"] = len(files["pixels.u8"])
     for tiles in singles:
         for t in tiles:
             files["pixels.u8"] += t.tobytes()
-    other = [images_of(name, spec, run_processor(name, spec, procs[0], [p]))[0] for p in pictures]
-    case["tv_max"] = max(int(np.abs(a.astype(int) - b.astype(int)).max()) for x, y in zip(singles, other) for a, b in zip(x, y))
-    if name == "gemma4_unified":
-        out = large_patches(spec, [tiles[0] for tiles in singles])
+    if "run" in spec:
+        case["words"] = words
+    else:
+        other = [images_of(name, spec, run_processor(name, spec, procs[0], [p]))[0] for p in pictures]
+        case["tv_max"] = max(int(np.abs(a.astype(int) - b.astype(int)).max()) for x, y in zip(singles, other) for a, b in zip(x, y))
+        if name == "gemma4_unified":
+            out = large_patches(spec, [tiles[0] for tiles in singles])
     model_args = {k: v for k, v in out.items() if k not in ("num_soft_tokens_per_image", "rows", "cols")}
     with torch.no_grad():
-        parts, deep = features(model, model_args)
+        parts, deep = ([spec["rows"](model, out)], None) if "rows" in spec else features(model, model_args)
     rows = torch.cat(parts).float()
     rows *= spec["config"].get("text_config", {}).get("embedding_multiplier", 1)  # as the language model does to all
     counts = [int(p.shape[0]) for p in parts]
@@ -711,8 +736,10 @@ def run_case(name, spec, model, procs, names, rng, files):
     if "cell" in spec:
         grids = [(h // spec["cell"], w // spec["cell"]) for h, w in out["image_sizes"].tolist()]
         counts = [h * w for h, w in grids]
+    if "run" in spec:
+        counts = [t.count(spec["word"]) for t in words]
     assert sum(counts) == rows.shape[0], (counts, rows.shape)
-    ids = tokens_of(name, spec, rng, counts, grids)
+    ids = tokens_of(name, spec, rng, counts, grids) if "run" not in spec else tokens_in(spec, rng, words)
     assert ids.count(IMAGE) == rows.shape[0]
     case.update(tokens=ids, counts=counts, rows_at=len(files["rows.f32"]) // 4, width=int(rows.shape[1]))
     files["rows.f32"] += rows.contiguous().numpy().astype("<f4").tobytes()
@@ -722,6 +749,10 @@ def run_case(name, spec, model, procs, names, rng, files):
             files["rows.f32"] += d.float().contiguous().numpy().astype("<f4").tobytes()
     x = torch.tensor([ids])
     args = dict(model_args, input_ids=x, attention_mask=torch.ones_like(x), use_cache=False)
+    if "given_rows" in spec:
+        embedded = model.get_input_embeddings()(x)
+        embedded[0, x[0] == IMAGE] = rows
+        args = {"inputs_embeds": embedded, "attention_mask": torch.ones_like(x), "use_cache": False}
     types = (x == IMAGE).long()
     accepted = inspect.signature(type(model).forward).parameters
     for key in ("token_type_ids", "mm_token_type_ids"):
@@ -750,12 +781,17 @@ def run_case(name, spec, model, procs, names, rng, files):
     return case
 
 
-def make(name, spec, outdir):
-    os.makedirs(outdir)
-    generate.write_config(outdir, spec["config"])
-    with open(os.path.join(outdir, "preprocessor_config.json"), "w") as f:
-        json.dump(spec["processor"], f, indent=2)
-        f.write("\n")
+def saved(name, spec, outdir):
+    """The model as it is saved, and loaded again as float32."""
+    if "build" in spec:
+        model = spec["build"](spec)
+        fill(name, model)
+        model.to(torch.bfloat16)
+        tensors = model.state_dict()
+        generate.st_write(os.path.join(outdir, "model.safetensors"), spec["tensors"](tensors), {"format": "pt"})
+        model = spec["build"](spec)  # anew: what is computed at first, such as frequencies, stays float32
+        model.load_state_dict({k: t.float() for k, t in tensors.items()})
+        return model
     cls, config = owner_of(spec, outdir)
     torch.manual_seed(1)
     for c in (config, getattr(config, "text_config", config)):
@@ -774,7 +810,16 @@ def make(name, spec, outdir):
     generate.st_write(os.path.join(outdir, "model.safetensors"), tensors, {"format": "pt"})
     print("  ", name, "tensors:", " ".join(sorted(k for k in tensors if ".1." not in k and ".2." not in k)))
     del model
-    model = load_again(spec, cls, config, outdir)
+    return load_again(spec, cls, config, outdir)
+
+
+def make(name, spec, outdir):
+    os.makedirs(outdir)
+    generate.write_config(outdir, spec["config"])
+    with open(os.path.join(outdir, "preprocessor_config.json"), "w") as f:
+        json.dump(spec["processor"], f, indent=2)
+        f.write("\n")
+    model = saved(name, spec, outdir)
     model.eval()
     procs = [processor_of(spec, outdir, False), processor_of(spec, outdir, True)]
     files = {k: bytearray() for k in ("pixels.u8", "rows.f32", "logits.f32")}
@@ -796,6 +841,8 @@ def make(name, spec, outdir):
     with open(os.path.join(outdir, "golden.json"), "w") as f:
         json.dump(doc, f)
         f.write("\n")
+    if "after" in spec:
+        spec["after"](outdir)
     print("  ", name, "cases", len(doc["cases"]), "tv_max", [c.get("tv_max") for c in doc["cases"]],
           "images", [c["images"] for c in doc["cases"]], "std", [(c["row_std"], c["logit_std"]) for c in doc["cases"]])
 
@@ -820,6 +867,8 @@ def resizes(outdir):
 
 def main():
     out, wanted = sys.argv[1], sys.argv[2:] or list(FAMILIES)
+    if all("run" in FAMILIES[name] for name in wanted):
+        torchvision_pillow.install()
     root = tempfile.mkdtemp()
     resizes(root)
     for name in wanted:

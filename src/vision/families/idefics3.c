@@ -57,7 +57,7 @@ static int plan(vision_plan *p, const vision_rules *r, int width, int height, er
 }
 
 static int most_tiles(const vision_rules *r) {
-    int side = r->split ? r->edge / r->side + 1 : 0;
+    int side = r->split && r->side > 0 ? r->edge / r->side + 1 : 0;
     return side * side + 1;
 }
 

@@ -4,7 +4,8 @@
 extern const vision_family vision_gemma3, vision_llava, vision_idefics3, vision_pixtral, vision_qwen2, vision_qwen2_5,
     vision_qwen3, vision_gemma4, vision_gemma4_patches, vision_glm, vision_paddleocr, vision_video_llama, vision_exaone,
     vision_ernie, vision_internvl, vision_internvl_chat, vision_aya, vision_cohere2, vision_llava_next,
-    vision_llava_onevision, vision_lighton, vision_vipllava, vision_janus, vision_deepseek_vl;
+    vision_llava_onevision, vision_lighton, vision_vipllava, vision_llama4, vision_lfm2, vision_kimi_vl,
+    vision_kimi_k25, vision_minicpmv, vision_minicpmv_2, vision_janus, vision_deepseek_vl;
 
 const vision_family *const vision_families[VISION_KINDS] = {
     [VISION_GEMMA3] = &vision_gemma3,
@@ -31,6 +32,12 @@ const vision_family *const vision_families[VISION_KINDS] = {
     [VISION_VIPLLAVA] = &vision_vipllava,
     [VISION_JANUS] = &vision_janus,
     [VISION_DEEPSEEK_VL] = &vision_deepseek_vl,
+    [VISION_LLAMA4] = &vision_llama4,
+    [VISION_LFM2] = &vision_lfm2,
+    [VISION_KIMI_VL] = &vision_kimi_vl,
+    [VISION_KIMI_K25] = &vision_kimi_k25,
+    [VISION_MINICPMV] = &vision_minicpmv,
+    [VISION_MINICPMV_2] = &vision_minicpmv_2,
 };
 
 const vision_colours vision_colours_none = { { 0, 0, 0 }, { 1, 1, 1 } };

@@ -24,11 +24,12 @@
 #define SOUNDS HEARTH_SOURCE_DIR "/tests/golden/sound"
 
 /* Those elsewhere hear. */
-static const char *const families[] = { "gemma3",    "llava",           "idefics3",         "mistral3",
-                                        "pixtral",   "qwen2_vl",        "qwen2_5_vl",       "qwen3_vl",
-                                        "internvl",  "llava_next",      "llava_onevision",  "gemma4",
-                                        "qwen3_5",   "gemma4_e",        "../sound/voxtral", "glm4v",
-                                        "exaone4_5", "ernie4_5_vl_moe", "qwen3_omni_moe",   "../hearing/gemma4" };
+static const char *const families[] = {
+    "gemma3",           "llava",    "idefics3",    "mistral3",        "pixtral",          "qwen2_vl", "qwen2_5_vl",
+    "qwen3_vl",         "internvl", "llava_next",  "llava_onevision", "gemma4",           "qwen3_5",  "gemma4_e",
+    "../sound/voxtral", "glm4v",    "exaone4_5",   "ernie4_5_vl_moe", "qwen3_omni_moe",   "llama4",   "lfm2_vl",
+    "kimi_vl",          "kimi_k25", "minicpmv4_6", "minicpmv",        "../hearing/gemma4"
+};
 enum {
     FAMILIES = sizeof families / sizeof *families,
     PICTURES = 2,

@@ -144,6 +144,30 @@ static const name_row names[] = {
     { "#self_attn.q_norm", "attn_q_norm" },
     { "#self_attn.k_norm", "attn_k_norm" },
     { "#self_attn.o_proj", "attn_out" },
+    { "patch_embedding.linear.weight", "v.patch_embd.weight" },
+    { "positional_embedding_vlm", "v.position_embd.weight" },
+    { "vision_model.class_embedding", "v.class_embd" },
+    { "layernorm_pre.weight", "v.pre_ln.weight" },
+    { "layernorm_pre.bias", "v.pre_ln.bias" },
+    { "layernorm_post.weight", "v.post_ln.weight" },
+    { "layernorm_post.bias", "v.post_ln.bias" },
+    { "vision_adapter.mlp.fc1.weight", "mm.model.mlp.1.weight" },
+    { "vision_adapter.mlp.fc2.weight", "mm.model.mlp.2.weight" },
+    { "vision_tower.patch_embed.proj.weight", "v.patch_embd.weight" },
+    { "vision_tower.patch_embed.proj.bias", "v.patch_embd.bias" },
+    { "patch_embed.pos_emb.weight", "v.position_embd.weight" },
+    { "final_layernorm.weight", "v.post_ln.weight" },
+    { "final_layernorm.bias", "v.post_ln.bias" },
+    { "projector.pre_norm.weight", "mm.input_norm.weight" },
+    { "projector.pre_norm.bias", "mm.input_norm.bias" },
+    { "mm_projector.proj.0.weight", "mm.1.weight" },
+    { "mm_projector.proj.0.bias", "mm.1.bias" },
+    { "mm_projector.proj.2.weight", "mm.2.weight" },
+    { "mm_projector.proj.2.bias", "mm.2.bias" },
+    { "#norm0", "ln1" },
+    { "#wqkv", "attn_qkv" },
+    { "#wo", "attn_out" },
+    { "#mlp.fc0", "ffn_up" },
 };
 
 typedef struct family_row {
@@ -175,9 +199,60 @@ static const family_row families[] = {
     { "granite_vision", "mlp", "mm.0", false },
     { "lighton_ocr", "lightonocr", "mm.1", true },
     { "janus", "janus_pro", NULL, false },
+    { "llama4", "llama4", "mm.model.fc", false },
+    { "lfm2_vl", "lfm2", "mm.1", false },
+    { "kimi_vl", "kimivl", "mm.1", false },
+    { "kimi_k25", "kimik25", NULL, true },
+    { "minicpmv4_6", "minicpmv4_6", NULL, false },
+    { "minicpmv", "resampler", NULL, false },
 };
 
 static bool ends(const char *name, const char *end) { return view_ends(view_of(name), end); }
+
+/* The same ending means other things in some: Llama 4's norm behind attention is the one before the feed-forward, and Kimi
+ * counts from zero. */
+static const char *own_name(const family_row *f, const char *usual) {
+    static const struct {
+        const char *family, *from, *to;
+    } other[] = { { "llama4", "attn_post_norm", "ln2" },
+                  { "kimi", "ln1", "ln2" },
+                  { "kimi", "ffn_up", "ffn_down" },
+                  { "lfm2_vl", "mm.model.mlp.0.weight", "mm.input_norm.weight" },
+                  { "lfm2_vl", "mm.model.mlp.0.bias", "mm.input_norm.bias" } };
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
+        if (strncmp(f->name, other[i].family, strlen(other[i].family)) == 0 && strcmp(usual, other[i].from) == 0)
+            return other[i].to;
+    }
+    return usual;
+}
+
+/* Modules of MiniCPM-V between its layers and behind them. */
+static bool merger_name(const char *hf, char *out, size_t bytes) {
+    static const name_row modules[] = { { "vit_merger.layer_norm1", "v.vit_merger.ln1" },
+                                        { "vit_merger.self_attn.q_proj", "v.vit_merger.attn_q" },
+                                        { "vit_merger.self_attn.k_proj", "v.vit_merger.attn_k" },
+                                        { "vit_merger.self_attn.v_proj", "v.vit_merger.attn_v" },
+                                        { "vit_merger.self_attn.out_proj", "v.vit_merger.attn_out" },
+                                        { "vit_merger.pre_norm", "v.vit_merger.ds_ln" },
+                                        { "vit_merger.linear_1", "v.vit_merger.ds_ffn_up" },
+                                        { "vit_merger.linear_2", "v.vit_merger.ds_ffn_down" },
+                                        { "model.merger.mlp.0.pre_norm", "mm.input_norm" },
+                                        { "model.merger.mlp.0.linear_1", "mm.up" },
+                                        { "model.merger.mlp.0.linear_2", "mm.down" },
+                                        { "resampler.kv_proj", "resampler.kv" },
+                                        { "resampler.attn.in_proj_weight", "resampler.attn_qkv.weight" },
+                                        { "resampler.attn.in_proj_bias", "resampler.attn_qkv.bias" },
+                                        { "resampler.attn.out_proj", "resampler.attn.out" },
+                                        { "resampler.proj", "resampler.proj.weight" },
+                                        { "resampler.", "resampler." } };
+    for (size_t i = 0; i < sizeof modules / sizeof *modules; i++) {
+        const char *at = strstr(hf, modules[i].hf);
+        if (!at) continue;
+        snprintf(out, bytes, "%s%s", modules[i].gguf, at + strlen(modules[i].hf));
+        return true;
+    }
+    return false;
+}
 
 /* False: the tensor is not the tower's. */
 static bool gguf_name(const family_row *f, const char *hf, int run, char *out, size_t bytes) {
@@ -198,18 +273,22 @@ static bool gguf_name(const family_row *f, const char *hf, int run, char *out, s
         }
         return true;
     }
+    if (strncmp(hf, "llm.", 4) == 0) return false;
+    if (merger_name(hf, out, bytes)) return true;
     if (strstr(hf, "language_model") || strstr(hf, "text_model") || strncmp(hf, "lm_head", 7) == 0) return false;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         size_t n = strlen(names[i].hf) - 1;
         if (names[i].hf[0] != '#' && ends(hf, names[i].hf)) {
-            snprintf(out, bytes, "%s", names[i].gguf);
+            snprintf(out, bytes, "%s", own_name(f, names[i].gguf));
             return true;
         }
         if (names[i].hf[0] == '#' && dot && strncmp(dot + 1, names[i].hf + 1, n) == 0 &&
             (dot[1 + n] == '.' || dot[1 + n] == '\0')) {
             if (atoi(layer + 7) >= run) return false; /* converters leave out what is not used */
+            bool        first = strstr(hf, ".norm0.") || strstr(hf, ".fc0.");
+            const char *own = first ? names[i].gguf : own_name(f, names[i].gguf);
             const char *rest = strncmp(dot + 1 + n, ".linear.", 8) == 0 ? dot + 8 + n : dot + 1 + n;
-            snprintf(out, bytes, "v.blk.%d.%s%s", atoi(layer + 7), names[i].gguf, rest);
+            snprintf(out, bytes, "v.blk.%d.%s%s", atoi(layer + 7), own, rest);
             return true;
         }
     }
@@ -249,6 +328,22 @@ static void permute(uint8_t *to, const uint8_t *from, int heads, int dim, size_t
             memcpy(to + (size_t)(h * dim + (i % (dim / 2)) * 2 + i / (dim / 2)) * row,
                    from + (size_t)(h * dim + i) * row, row);
     }
+}
+
+static void transpose(uint16_t *to, const uint16_t *from, int64_t n) {
+    for (int64_t i = 0; i < n * n; i++) to[i % n * n + i / n] = from[i];
+}
+
+/* Of q and k in one tensor: pairs that columns and rows turn in turn; first all of those, then all of these. */
+static void part(void *all, size_t row, int heads, int64_t rows) {
+    int      n = (int)rows / 3 * 2, dim = (int)rows / 3 / heads;
+    uint8_t *x = all, *from = malloc((size_t)n * row);
+    memcpy(from, x, (size_t)n * row);
+    for (int i = 0; i < n; i++) {
+        int h = i / dim * dim, k = i % dim;
+        memcpy(x + (size_t)(h + k / 2 % 2 * (dim / 2) + k / 4 * 2 + k % 2) * row, from + (size_t)i * row, row);
+    }
+    free(from);
 }
 
 static void add(gguf_writer *w, const char *name, int type, int n_dims, const int64_t *dims, const void *data,
@@ -294,23 +389,27 @@ static void add_patches(gguf_writer *w, const model_tensor *t, const char *name,
 /* q, k and v by themselves, as converters of Qwen 2.5 VL do it. */
 static void add_split(gguf_writer *w, const model_tensor *t, const char *name, int type, const uint8_t *x,
                       size_t bytes) {
-    static const char *const parts[] = { "attn_q", "attn_k", "attn_v" };
-    int64_t                  dims[2] = { t->dims[0], t->n_dims > 1 ? t->dims[1] / 3 : 0 };
-    const char              *at = strstr(name, "attn_qkv");
+    static const char *const parts[] = { "attn_q", "attn_k", "attn_v" }, *const dots[] = { "attn.q", "attn.k",
+                                                                                           "attn.v" };
+    bool        resampler = strncmp(name, "resampler.", 10) == 0;
+    int64_t     dims[2] = { t->dims[0], t->n_dims > 1 ? t->dims[1] / 3 : 0 };
+    const char *at = strstr(name, "attn_qkv");
     if (t->n_dims == 1) dims[0] /= 3;
     for (size_t i = 0; i < 3; i++) {
         char own[96];
-        snprintf(own, sizeof own, "%.*s%s%s", (int)(at - name), name, parts[i], at + 8);
+        snprintf(own, sizeof own, "%.*s%s%s", (int)(at - name), name, resampler ? dots[i] : parts[i], at + 8);
         add(w, own, type, t->n_dims, dims, x + i * (bytes / 3), bytes / 3);
     }
 }
 
 static void add_tensor(gguf_writer *w, const family_row *f, const model_tensor *t, const char *name,
                        const json_value *vc, void **keep) {
-    int     heads = number(vc, "num_attention_heads", number(vc, "num_heads", 1)), n_dims = t->n_dims ? t->n_dims : 1;
-    bool    split = strncmp(f->name, "qwen2", 5) == 0 && strstr(name, "attn_qkv");
-    bool    large = strcmp(f->name, "gemma4_unified") == 0;
-    bool    kernel = strstr(name, "patch_embd.weight") && t->n_dims != 4 && !large;
+    int  heads = number(vc, "num_attention_heads", number(vc, "num_heads", 1)), n_dims = t->n_dims ? t->n_dims : 1;
+    bool qkv = strstr(name, "attn_qkv") != NULL, apart = strcmp(f->name, "kimi_k25") == 0 && qkv;
+    bool split = (strncmp(f->name, "qwen2", 5) == 0 || strcmp(f->name, "kimi_vl") == 0 || name[0] == 'r') && qkv;
+    bool large = strcmp(f->name, "gemma4_unified") == 0;
+    bool plain = strcmp(f->name, "llama4") == 0,
+         kernel = strstr(name, "patch_embd.weight") && t->n_dims != 4 && !plain && !large;
     int64_t elems = 1;
     for (int i = 0; i < t->n_dims; i++) elems *= t->dims[i];
     if (t->n_dims <= 1 || strstr(name, "patch_embd") || strstr(name, "position")) { /* f32, as converters do it */
@@ -319,12 +418,16 @@ static void add_tensor(gguf_writer *w, const family_row *f, const model_tensor *
             x[i] = tensor_bf16_to_f32(((const uint16_t *)(const void *)t->data)[i]);
             if (strstr(name, "soft_emb_norm")) x[i] += 1;
         }
+        if (apart) part(x, sizeof *x, heads, elems); /* a bias */
         *keep = x;
         if (large) turn_large_patches(x + elems, x, t, name, elems);
         if (kernel)
             add_patches(w, t, name, x, x + elems);
         else if (split)
             add_split(w, t, name, TENSOR_F32, (const uint8_t *)x, (size_t)elems * sizeof *x);
+        else if (t->n_dims == 3 && strcmp(f->name, "kimi_vl") == 0)
+            add(w, name, TENSOR_F32, 2, (int64_t[]){ t->dims[0], t->dims[1] * t->dims[2] }, x,
+                (size_t)elems * sizeof *x);
         else
             add(w, name, TENSOR_F32, n_dims,
                 large && t->n_dims == 3 ? (int64_t[]){ t->dims[0], t->dims[2], 2 }
@@ -335,7 +438,10 @@ static void add_tensor(gguf_writer *w, const family_row *f, const model_tensor *
     }
     uint8_t *x = malloc(t->bytes);
     memcpy(x, t->data, t->bytes);
-    if (f->permuted && (strstr(name, "attn_q") || strstr(name, "attn_k")))
+    if (apart) part(x, (size_t)t->dims[0] * 2, heads, t->dims[1]);
+    if (strcmp(name, "resampler.proj.weight") == 0)
+        transpose((uint16_t *)(void *)x, (const uint16_t *)(const void *)t->data, t->dims[0]);
+    if (f->permuted && !apart && (strstr(name, "attn_q") || strstr(name, "attn_k")))
         permute(x, t->data, heads, (int)t->dims[1] / heads, (size_t)t->dims[0] * 2);
     *keep = x;
     if (split)
@@ -418,6 +524,21 @@ static void set_keys(gguf_writer *w, const family_row *f, const json_value *conf
         set(w, "projector.scale_factor", number(config, "scale_factor", 0));
         set(w, "preproc_image_size", number(json_get(pre, "size"), "longest_edge", 0));
     }
+    if (strcmp(f->name, "llama4") == 0 || strcmp(f->name, "lfm2_vl") == 0 || strncmp(f->name, "kimi", 4) == 0)
+        set(w, "projector.scale_factor", 2);
+    if (strcmp(f->name, "minicpmv") == 0) { /* published ones do not say how wide the rows are */
+        set(w, "projection_dim", 0);
+        set(w, "image_size", number(pre, "scale_resolution", 0));
+        assert_int_equal(gguf_writer_set_int(w, "clip.minicpmv_version", META_I32, 3, NULL), 0);
+        assert_int_equal(
+            gguf_writer_set_int(w, "clip.minicpmv_query_num", META_U32, number(config, "query_num", 0), NULL), 0);
+    }
+    if (strcmp(f->name, "minicpmv4_6") == 0) {
+        const int32_t after = number(config, "insert_layer_id", 0);
+        set(w, "projector.scale_factor", 4);
+        set(w, "image_size", number(pre, "scale_resolution", 0));
+        assert_int_equal(gguf_writer_set_array(w, "clip.vision.wa_layer_indexes", META_I32, &after, 1, NULL), 0);
+    }
     if (json_get(config, "image_grid_pinpoints")) set_grids(w, config);
     if (strncmp(f->name, "internvl", 8) == 0) {
         set(w, "projector.scale_factor", 2);
@@ -482,7 +603,9 @@ static void read_picture(pixels *p) {
 
 /* From the same pixels: mmproj files leave some sizes to the family. */
 static void same_rows(const family_row *f, vision *one, vision *two, const pixels *p, int width) {
-    bool    bits = !f->permuted && strncmp(f->name, "gemma4", 6) != 0; /* whose patches are permuted */
+    /* Those whose patches, or a matrix, lie in another order. */
+    bool bits = !f->permuted && strncmp(f->name, "gemma4", 6) != 0 && strcmp(f->name, "lfm2_vl") != 0 &&
+                strcmp(f->name, "minicpmv") != 0;
     pixels *tiles;
     float  *a, *b;
     int     n_tiles, n, m;
@@ -557,7 +680,93 @@ static void test_same_rows(void **state) {
     test_temp_dir_remove(dir);
 }
 
+/* --- a tower inside ------------------------------------------------------------------------------------------- */
+
+/* What Ollama's converter makes of a name of Llama 4. */
+static bool ollama_name(const char *hf, char *out, size_t bytes) {
+    static const name_row parts[] = {
+        { "vision_model.model.layers.", "v.blk." }, { "vision_model.", "v." },
+        { "multi_modal_projector.", "mm." },        { "patch_embedding.linear", "patch_embedding" },
+        { "self_attn.q_proj", "attn_q" },           { "self_attn.k_proj", "attn_k" },
+        { "self_attn.v_proj", "attn_v" },           { "self_attn.o_proj", "attn_output" },
+        { "input_layernorm", "attn_norm" },         { "post_attention_layernorm", "ffn_norm" }
+    };
+    if (strstr(hf, "language_model")) return false;
+    snprintf(out, bytes, "%s", hf);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        char *at = strstr(out, parts[i].hf), rest[96];
+        if (!at) continue;
+        snprintf(rest, sizeof rest, "%s", at + strlen(parts[i].hf));
+        snprintf(at, bytes - (size_t)(at - out), "%s%s", parts[i].gguf, rest);
+    }
+    return true;
+}
+
+static void write_inside(const model_file *m, const char *path) {
+    static const char *const keys[][2] = { { "block_count", "num_hidden_layers" },
+                                           { "embedding_length", "hidden_size" },
+                                           { "feed_forward_length", "intermediate_size" },
+                                           { "attention.head_count", "num_attention_heads" },
+                                           { "image_size", "image_size" },
+                                           { "patch_size", "patch_size" } };
+    const family_row         f = { "llama4", NULL, NULL, false };
+    const json_value        *vc = json_get(model_file_config(m), "vision_config");
+    size_t                   n = model_file_tensor_count(m);
+    void                   **kept = calloc(n, sizeof *kept);
+    gguf_writer             *w;
+    char                     name[96];
+    err                      e = { 0 };
+    assert_int_equal(gguf_writer_open(&w, 0, &e), 0);
+    assert_int_equal(gguf_writer_set_string(w, "general.architecture", "llama4", NULL), 0);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        snprintf(name, sizeof name, "llama4.vision.%s", keys[i][0]);
+        assert_int_equal(gguf_writer_set_int(w, name, META_U32, number(vc, keys[i][1], 0), NULL), 0);
+    }
+    assert_int_equal(gguf_writer_set_real(w, "llama4.vision.layer_norm_epsilon", META_F32, 1e-5, NULL), 0);
+    assert_int_equal(gguf_writer_set_real(w, "llama4.vision.rope.freq_base", META_F32, 1e4, NULL), 0);
+    assert_int_equal(gguf_writer_set_real(w, "llama4.vision.pixel_shuffle_ratio", META_F32, 0.5, NULL), 0);
+    for (size_t i = 0; i < n; i++) {
+        const model_tensor *t = model_file_tensor_at(m, i);
+        if (ollama_name(t->name, name, sizeof name)) add_tensor(w, &f, t, name, vc, &kept[i]);
+    }
+    int rc = gguf_writer_write(w, path, &e);
+    if (rc < 0) print_message("%s\n", e.msg);
+    assert_int_equal(rc, 0);
+    gguf_writer_free(w);
+    for (size_t i = 0; i < n; i++) free(kept[i]);
+    free(kept);
+}
+
+/* Llama 4 as Ollama wrote it: one file. */
+static void test_inside(void **state) {
+    const family_row f = { "llama4", NULL, NULL, false };
+    char            *dir = test_temp_dir(), file[512];
+    model_file      *m, *mm;
+    vision          *one, *two;
+    pixels           p;
+    err              e = { 0 };
+    (void)state;
+    snprintf(file, sizeof file, "%s/llama4.gguf", dir);
+    assert_int_equal(model_file_open(&m, DIR "/llama4", &e), 0);
+    int width = text_width(model_file_config(m));
+    write_inside(m, file);
+    assert_int_equal(model_file_open(&mm, file, &e), 0);
+    assert_int_equal(vision_open(&one, m, NULL, width, &(vision_options){ 0 }, &e), 0);
+    int rc = vision_open(&two, mm, NULL, width, &(vision_options){ 0 }, &e);
+    if (rc < 0) print_message("%s\n", e.msg);
+    assert_int_equal(rc, 0);
+    assert_non_null(two);
+    read_picture(&p);
+    same_rows(&f, one, two, &p, width);
+    vision_free(one);
+    vision_free(two);
+    pixels_deinit(&p);
+    model_file_free(mm);
+    model_file_free(m);
+    test_temp_dir_remove(dir);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_same_rows) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_same_rows), cmocka_unit_test(test_inside) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

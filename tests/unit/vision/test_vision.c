@@ -75,17 +75,17 @@ static bool open_golden(golden *g, const char *family, const char *device) {
 
 /* What is measured before is what opened eyes have, and the rows that they keep and hand in and out. */
 static void check_memory(const golden *g, const char *device) {
-    const vision  *v = g->v;
-    const nn_exec *x[] = { v->tower.exec, v->projector.exec };
-    int            width = g->model->dims->n_embd * g->model->tape->n_parts;
-    uint64_t       measured = 0, on_device, has = v->keep.limit_bytes, rows = 0;
-    err            e = { 0 };
+    const vision *v = g->v;
+    int           width = g->model->dims->n_embd * g->model->tape->n_parts;
+    uint64_t      measured = 0, on_device, has = v->keep.limit_bytes, rows = 0;
+    err           e = { 0 };
     assert_int_equal(
         vision_measure(&measured, &on_device, g->file, NULL, width, &(vision_options){ .device = device }, &e), 0);
-    for (int i = 0; i < 2; i++) {
-        const vision_stage *s = i ? &v->projector : &v->tower;
-        has +=
-            x[i]->memory.heap_bytes + x[i]->memory.pages_bytes + x[i]->memory.weights_bytes + s->model->mem.used_bytes;
+    for (int i = 0; i < 3; i++) {
+        const vision_stage *s = i == 0 ? &v->tower : i == 1 ? &v->middle : &v->projector;
+        if (!s->model) continue;
+        const nn_memory *m = &s->exec->memory;
+        has += m->heap_bytes + m->pages_bytes + m->weights_bytes + s->model->mem.used_bytes;
         rows += (uint64_t)s->max_rows * (uint64_t)(s->width_in + s->width_out) * sizeof(float);
     }
     assert_int_equal(measured, has + rows);
@@ -155,7 +155,7 @@ static void check_words(const golden *g, const json_value *c) {
         err    e = { 0 };
         read_picture(&p, picture_of(c, i));
         str_init(&out);
-        assert_int_equal(vision_write(g->v, &p, &out, &e), 0);
+        assert_int_equal(vision_write(g->v, &p, (int)i, &out, &e), 0);
         assert_string_equal(str_cstr(&out), json_cstr(json_at(json_get(c, "words"), i)));
         str_deinit(&out);
         pixels_deinit(&p);
@@ -358,6 +358,29 @@ static void test_detail(void **state) {
         { { .kind = VISION_GEMMA4, .patch = 16, .merge = 3, .most = 280 }, 11 * 23, 5 * 11 },
         { { .kind = VISION_GEMMA3, .patch = 14, .merge = 4, .side = 896 }, 256, 256 },
         { { .kind = VISION_IDEFICS3, .patch = 16, .merge = 4, .side = 512, .edge = 2048, .split = true }, 64 * 9, 64 },
+        { { .kind = VISION_LLAMA4, .patch = 14, .merge = 2, .side = 336, .most = 16 }, 144 * 16, 144 },
+        { { .kind = VISION_MINICPMV,
+            .patch = 14,
+            .merge = 4,
+            .inner = 2,
+            .side = 448,
+            .tiles = { 0, 9 },
+            .split = true },
+          66 + 8 * 64,
+          66 },
+        { { .kind = VISION_KIMI_VL, .patch = 14, .merge = 2, .most = 4096, .edge = 512 }, 46 * 23, 26 * 13 },
+        { { .kind = VISION_LFM2,
+            .patch = 16,
+            .merge = 2,
+            .side = 512,
+            .least = 64,
+            .most = 256,
+            .tiles = { 2, 10 },
+            .split = true,
+            .thumbnail = true,
+            .tolerance = 2 },
+          256 * 8 + 242,
+          242 },
         { { .kind = VISION_INTERNVL, .patch = 14, .merge = 2, .side = 448, .least = 1, .most = 12, .split = true },
           256 * 9,
           256 },
@@ -389,6 +412,131 @@ static void test_detail(void **state) {
         assert_int_equal(full.n_rows, rows[i].full);
         assert_int_equal(low.n_rows, rows[i].low);
     }
+}
+
+/* Pictures of any size: whole squares, no more of them than there is room for, or a sentence. */
+static void test_sizes(void **state) {
+    static const vision_rules rules[] = {
+        { .kind = VISION_LLAMA4, .patch = 14, .merge = 2, .side = 336, .most = 16 },
+        { .kind = VISION_LLAMA4, .patch = 14, .merge = 2, .side = 336, .most = 16, .grows = true },
+        { .kind = VISION_LFM2,
+          .patch = 16,
+          .merge = 2,
+          .side = 512,
+          .least = 64,
+          .most = 256,
+          .tiles = { 2, 10 },
+          .split = true,
+          .thumbnail = true,
+          .tolerance = 2 },
+        { .kind = VISION_KIMI_VL, .patch = 14, .merge = 2, .most = 4096, .edge = 512 },
+        { .kind = VISION_KIMI_K25, .patch = 14, .merge = 2, .most = 16384, .edge = 512 },
+        { .kind = VISION_MINICPMV, .patch = 14, .merge = 4, .inner = 2, .side = 448, .tiles = { 0, 9 }, .split = true },
+        { .kind = VISION_MINICPMV_2,
+          .patch = 14,
+          .merge = 1,
+          .side = 448,
+          .tiles = { 0, 9 },
+          .split = true,
+          .queries = 64 },
+    };
+    static const int sides[] = { 1,   2,   13,  14,  15,   27,   28,   29,   100,  336,
+                                 447, 448, 449, 512, 1000, 1023, 4096, 9999, 16384 };
+    enum { SIDES = sizeof sides / sizeof *sides };
+    (void)state;
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        const vision_rules *r = &rules[i];
+        int                 square = r->patch * r->merge, fine = 0;
+        int64_t             most = (int64_t)plan_most_patches(r) * r->patch * r->patch;
+        for (int k = 0; k < SIDES * SIDES * 2; k++) {
+            pixels      p = { .width = sides[k / 2 / SIDES], .height = sides[k / 2 % SIDES], .low = k % 2 };
+            vision_plan q;
+            err         e = { 0 };
+            int         rc = plan_make(&q, r, &p, &e), cells = q.rows * q.cols;
+            if (rc < 0) assert_non_null(strstr(e.msg, "too narrow"));
+            if (rc < 0) continue;
+            fine += p.width < 8 * p.height && p.height < 8 * p.width;
+            assert_true(q.tile_width > 0 && q.tile_width % square == 0 && q.tile_height > 0 &&
+                        q.tile_height % square == 0);
+            assert_true(q.whole_width % square == 0 && q.whole_height % square == 0);
+            assert_true((int64_t)q.tile_width * q.tile_height <= most &&
+                        (int64_t)q.whole_width * q.whole_height <= most);
+            assert_true(q.width > 0 && q.height > 0 &&
+                        (q.n_tiles == 1 || q.n_tiles == cells || q.n_tiles == cells + 1));
+            assert_true(q.tile_rows > 0 && q.whole_rows > 0);
+        }
+        assert_true(fine > 100); /* of those that are not eight times as long as wide none is refused */
+        for (int k = 0; k < SIDES * SIDES; k++) {
+            pixels      p = { .width = sides[k / SIDES], .height = sides[k % SIDES] };
+            vision_plan q;
+            err         e = { 0 };
+            if (p.width < 8 * p.height && p.height < 8 * p.width) assert_int_equal(plan_make(&q, r, &p, &e), 0);
+        }
+    }
+}
+
+static void write_text(const char *dir, const char *name, const char *text, size_t n) {
+    char  path[512];
+    FILE *f;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    assert_non_null(f = fopen(path, "wb"));
+    assert_int_equal(fwrite(text, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* What changes how pictures are prepared or seen and is not supported is refused by name. */
+static void test_refused(void **state) {
+    static const struct {
+        const char *family, *file, *from, *to, *name;
+    } rows[] = {
+        { "llama4", "preprocessor_config.json", "\"max_patches\": 16", "\"max_patches\": 999", "max_patches" },
+        { "llama4", "config.json", "\"hidden_act\": \"gelu\"", "\"hidden_act\": \"silu\"", "hidden_act" },
+        { "lfm2_vl", "config.json", "\"vision_feature_layer\": -1", "\"vision_feature_layer\": -2",
+          "vision_feature_layer" },
+        { "kimi_vl", "preprocessor_config.json", "\"pad_input\": true", "\"pad_input\": false", "pad_input" },
+        { "kimi_k25", "config.json", "\"hidden_act\": \"gelu_pytorch_tanh\"", "\"hidden_act\": \"gelu\"",
+          "hidden_act" },
+        { "minicpmv4_6", "config.json", "\"merger_times\": 1", "\"merger_times\": 2", "squares of other than" },
+        { "minicpmv4_6", "config.json", "\"downsample_mode\": \"16x\"", "\"downsample_mode\": \"4x\"",
+          "downsample_mode" },
+        { "minicpmv", "config.json", "\"version\": 2.6", "\"version\": 2.5", "version 2.5" },
+        { "minicpmv", "config.json", "\"drop_vision_last_layer\": false", "\"drop_vision_last_layer\": true",
+          "drop_vision_last_layer" },
+    };
+    static const char *const files[] = { "config.json", "preprocessor_config.json", "model.safetensors" };
+    char                    *dir = test_temp_dir();
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        model_file *m;
+        vision     *v;
+        err         e = { 0 };
+        for (size_t k = 0; k < 3; k++) {
+            size_t n;
+            char  *text = load(rows[i].family, files[k], &n), *at = NULL;
+            assert_non_null(text);
+            if (strcmp(files[k], rows[i].file) == 0) {
+                char *last = NULL, *own;
+                for (at = text; (at = strstr(at, rows[i].from)); at++) last = at; /* the tower's is the last one */
+                assert_non_null(last);
+                size_t begin = (size_t)(last - text), old = strlen(rows[i].from), more = strlen(rows[i].to);
+                assert_non_null(own = malloc(n + more));
+                memcpy(own, text, begin);
+                memcpy(own + begin, rows[i].to, more);
+                memcpy(own + begin + more, text + begin + old, n - begin - old);
+                free(text);
+                text = own;
+                n = n - old + more;
+            }
+            write_text(dir, files[k], text, n);
+            free(text);
+        }
+        assert_int_equal(model_file_open(&m, dir, &e), 0);
+        assert_true(vision_open(&v, m, NULL, 32, &(vision_options){ 0 }, &e) < 0);
+        if (!strstr(e.msg, rows[i].name)) print_message("%s: %s\n", rows[i].family, e.msg);
+        assert_non_null(strstr(e.msg, rows[i].name));
+        model_file_free(m);
+    }
+    test_temp_dir_remove(dir);
 }
 
 /* A folder of tests/golden/vision each. */
@@ -425,6 +573,12 @@ static void test_detail(void **state) {
     X(qwen2_5_omni)                                                                                                    \
     X(qwen3_omni_moe)                                                                                                  \
     X(ernie4_5_vl_moe)                                                                                                 \
+    X(llama4)                                                                                                          \
+    X(lfm2_vl)                                                                                                         \
+    X(kimi_vl)                                                                                                         \
+    X(kimi_k25)                                                                                                        \
+    X(minicpmv4_6)                                                                                                     \
+    X(minicpmv)                                                                                                        \
     X(glm_ocr)
 #define DEFINE(name)                                                                                                   \
     static void test_##name(void **state) { (void)state, check_family(#name); }
@@ -469,6 +623,7 @@ static void test_resize(void **state) {
 #define TEST(name) cmocka_unit_test(test_##name),
 
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_resize), cmocka_unit_test(test_detail), FAMILIES(TEST) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_resize), cmocka_unit_test(test_detail),
+                                        cmocka_unit_test(test_sizes), cmocka_unit_test(test_refused), FAMILIES(TEST) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
