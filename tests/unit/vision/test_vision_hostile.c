@@ -76,7 +76,7 @@ static bool look(const char *dir, const pixels *p) {
     if (opened) {
         str words;
         str_init(&words);
-        if (vision_encode(v, p, &rows, &e) == 0 && vision_write(v, p, &words, &e) == 0) assert_true(rows->n > 0);
+        if (vision_encode(v, p, &rows, &e) == 0 && vision_write(v, p, 0, &words, &e) == 0) assert_true(rows->n > 0);
         str_deinit(&words);
     }
     if (!opened && !e.msg[0]) assert_null(v); /* of another kind now: it has no eyes */
