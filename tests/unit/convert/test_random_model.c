@@ -43,7 +43,8 @@ static void test_every_family(void **state) {
     snprintf(path, sizeof path, "%s/r.gguf", dir);
     for (const nn_arch *const *a = models_list; *a; a++) {
         if ((a - models_list) % ONE_IN != 0) continue;
-        if (run("debug random-model --arch %s --layers 4 --dim 256 --heads 4 --kv-heads 2 --vocab 600 --type Q8_0 %s",
+        if (run("debug random-model --arch %s --layers 4 --dim 256 --heads 4 --kv-heads 2 --vocab 600 --context 512 "
+                "--type Q8_0 %s",
                 (*a)->names[0], path) != 0)
             fail_msg("%s was not written", (*a)->names[0]);
         const char *more = is_encoder((*a)->names[0]) ? "" : " --greedy 2";
