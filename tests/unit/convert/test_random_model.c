@@ -23,11 +23,11 @@ static int run(const char *fmt, const char *a, const char *b) {
 
 /* Families that make vectors: nothing follows a text. */
 static bool is_encoder(const char *name) {
-    static const char *const parts[] = { "bert", "mpnet", "embed", "t5encoder" };
+    static const char *const parts[] = { "bert", "mpnet", "embed", "t5encoder", "electra" };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (strstr(name, parts[i])) return true;
     }
-    return strcmp(name, "new") == 0;
+    return strcmp(name, "new") == 0 || strcmp(name, "ernie") == 0;
 }
 
 /* Two processes per family are slow under a sanitizer: there one in five families goes through. */
@@ -42,7 +42,8 @@ static void test_every_family(void **state) {
     (void)state;
     snprintf(path, sizeof path, "%s/r.gguf", dir);
     for (const nn_arch *const *a = models_list; *a; a++) {
-        if ((a - models_list) % ONE_IN != 0) continue;
+        if ((a - models_list) % ONE_IN != 0 || strcmp((*a)->names[0], "ernie4_5_vl_moe") == 0)
+            continue; /* no GGUF names */
         if (run("debug random-model --arch %s --layers 4 --dim 256 --heads 4 --kv-heads 2 --vocab 600 --context 512 "
                 "--type Q8_0 %s",
                 (*a)->names[0], path) != 0)
