@@ -54,6 +54,7 @@ static int set_note(gguf_writer *w, const char *arch, const nn_config_note *n, b
     case 't':
         if (!tensors || n->n_list <= 0) return 0;
         return gguf_writer_add(w, n->key, TENSOR_F32, 1, (int64_t[]){ n->n_list }, n->reals, (size_t)n->n_list * 4, e);
+    case 'F': return gguf_writer_set_array(w, key, META_F32, n->reals, (size_t)n->n_list, e);
     default: break;
     }
     int every = window_period(arch, n);

@@ -126,7 +126,10 @@
     X(bailing)                                                                                                         \
     X(bailing_2)                                                                                                       \
     X(deepseek32)                                                                                                      \
-    X(glm_dsa)
+    X(glm_dsa)                                                                                                         \
+    X(step35)                                                                                                          \
+    X(muse_glimmer)                                                                                                    \
+    X(minimax_m3)
 
 #define DECLARE(name) extern const nn_arch models_##name;
 MODELS(DECLARE)

@@ -247,13 +247,16 @@ static const nn_vec *new_vec(nn_binder *b, const char *name, const float *data, 
     return v;
 }
 
+static bool ends_with(const char *name, const char *ending) {
+    size_t n = strlen(name), k = strlen(ending);
+    return n >= k && strcmp(name + n - k, ending) == 0;
+}
+
 bool bind_one_added(const model_file *f) {
-    static const char ending[] = "linear_attn.conv1d.weight";
     for (size_t i = 0; f && i < model_file_tensor_count(f); i++) {
         const model_tensor *t = model_file_tensor_at(f, i);
-        size_t              n = strlen(t->name);
-        if (n >= sizeof ending - 1 && strcmp(t->name + n - (sizeof ending - 1), ending) == 0)
-            return t->n_dims == 3 && t->dims[0] == 1 && t->dims[1] > 1;
+        if (ends_with(t->name, "linear_attn.conv1d.weight")) return t->n_dims == 3 && t->dims[0] == 1 && t->dims[1] > 1;
+        if (ends_with(t->name, "mlp.gate.router_bias")) return true; /* Step 3.5 */
     }
     return false;
 }

@@ -294,6 +294,13 @@ void nn_config_derived_layers(nn_config *c, const char *gguf, const int *values)
     m->n_list = c->n_layer;
 }
 
+void nn_config_derived_reals(nn_config *c, const char *gguf, const float *values) {
+    nn_config_note *m = !c->failed ? note(c, gguf, 'F') : NULL;
+    if (!m) return;
+    m->reals = values;
+    m->n_list = c->n_layer;
+}
+
 void nn_config_note_int(nn_config *c, const char *key, int64_t x) { note_number(c, key, 'i', (double)x); }
 
 void nn_config_note_ints(nn_config *c, const char *key, const int *list, int n) {

@@ -27,7 +27,7 @@ typedef struct nn_config_set {
 /* A value that was looked up: one number, a list of them, or a text. */
 typedef struct nn_config_note {
     const char            *key;  /* without the architecture */
-    char                   type; /* 'i' 'f' 'b' 's'; 'I' 'B' for a list; 't' for a tensor of that full name */
+    char                   type; /* 'i' 'f' 'b' 's'; 'I' 'B' 'F' for a list; 't' for a tensor of that full name */
     const char            *hf;   /* what config.json calls it, with alternatives; NULL: nothing */
     double                 value;
     const char            *text; /* of 's'; of 'B': the kind that is meant with 1 */

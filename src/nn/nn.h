@@ -144,7 +144,8 @@ nn_act_kind nn_config_outer_act(nn_config *c, const char *gguf, const char *hf, 
 void nn_config_derived(nn_config *c, const char *gguf, double value);
 void nn_config_derived_int(nn_config *c, const char *gguf, int64_t value);
 void nn_config_derived_bool(nn_config *c, const char *gguf, bool value);
-void nn_config_derived_layers(nn_config *c, const char *gguf, const int *values); /* n_layer of them; kept */
+void nn_config_derived_layers(nn_config *c, const char *gguf, const int *values);  /* n_layer of them; kept */
+void nn_config_derived_reals(nn_config *c, const char *gguf, const float *values); /* the same */
 
 /* Says that GGUF has no key for this field of config.json: the model runs, but cannot be written as GGUF. */
 void nn_config_unsaid(nn_config *c, const char *field);
@@ -179,10 +180,11 @@ typedef struct nn_rope_want {
     const char *gguf_base;   /* NULL: "rope.freq_base" */
     const char *hf_base;     /* an older name of this base ("rope_local_base_freq"); NULL: "rope_theta" */
     const char *gguf_dim;    /* NULL: "rope.dimension_count" */
-    bool        unscaled;    /* the scaling rules do not apply to this kind of layer */
-    bool        untruncated; /* YaRN: the ramp's ends are not rounded, also where the file does not say so */
-    bool        mscales;     /* Phi MoE: longrope names its two factors on cosine and sine itself */
-    bool        mla;         /* DeepSeek: mscale goes into the attention scale instead (nn_rope_yarn_mscale) */
+    int  factors;     /* GGUF: so many stand in rope_freqs, the first ones are for this kind; 0: no more than pairs */
+    bool unscaled;    /* the scaling rules do not apply to this kind of layer */
+    bool untruncated; /* YaRN: the ramp's ends are not rounded, also where the file does not say so */
+    bool mscales;     /* Phi MoE: longrope names its two factors on cosine and sine itself */
+    bool mla;         /* DeepSeek: mscale goes into the attention scale instead (nn_rope_yarn_mscale) */
 } nn_rope_want;
 
 nn_rope nn_rope_read(nn_config *c, const nn_dims *d, nn_rope_want want);
@@ -297,7 +299,8 @@ static inline nn_state nn_state_step(int n_kv, int dim) {
 
 /* --- ops -------------------------------------------------------------------------------------------------------- */
 
-/* Activation of a gated unit: act(gate) * up. gpt-oss clamps both and adds one to up: limit > 0 selects that. */
+/* Activation of a gated unit: act(gate) * up. gpt-oss clamps both and adds one to up: limit and alpha > 0 select that.
+ * With a limit alone (Step 3.5) it is min(act(gate), limit) * clamp(up, limit). */
 typedef struct nn_glu_spec {
     nn_act_kind act;
     float       limit, alpha; /* min(g, limit) * sigmoid(alpha * g) * (clamp(up, limit) + 1) */

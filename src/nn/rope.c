@@ -184,22 +184,13 @@ static void yarn(nn_config *c, const nn_dims *d, const nn_rope_want *w, nn_rope 
     nn_config_note_int(c, "rope.scaling.original_context_length", (int64_t)orig);
 }
 
-/* Factors by which the plain frequencies are divided, from config.json; a GGUF carries them as a tensor. */
-static void divide(nn_config *c, nn_rope *r, float *freq, const float *factors, int n, const char *tensor) {
-    if (n != r->n_rot / 2) {
-        nn_config_fail(c, "%d rotary factors for %d frequencies", n, r->n_rot / 2);
-        return;
-    }
-    for (int i = 0; i < n; i++) freq[i] = freq[i] / factors[i];
-    nn_config_note_tensor(c, tensor, factors, n);
-}
-
 static void llama3(nn_config *c, const nn_dims *d, const nn_rope_want *w, nn_rope *r, double base, float *freq) {
     double factor = rope_real(c, w, NULL, "factor", 8), low = rope_real(c, w, NULL, "low_freq_factor", 1);
     double high = rope_real(c, w, NULL, "high_freq_factor", 4), orig = original_context(c, d, w);
-    int    n = r->n_rot / 2;
-    float *f = nn_config_alloc(c, (size_t)n, sizeof *f);
+    int    n = r->n_rot / 2, all = w->factors > n ? w->factors : n;
+    float *f = nn_config_alloc(c, (size_t)all, sizeof *f);
     if (c->failed) return;
+    for (int i = n; i < all; i++) f[i] = 1;
     if (!(factor > 0) || !(low > 0) || !(high > low) || !(orig > 0)) {
         nn_config_fail(c, "llama3 rotary scaling needs 0 < low_freq_factor < high_freq_factor and a positive factor");
         return;
@@ -215,7 +206,9 @@ static void llama3(nn_config *c, const nn_dims *d, const nn_rope_want *w, nn_rop
             f[i] = (float)(1 / ((1 - smooth) / factor + smooth));
         }
     }
-    divide(c, r, freq, f, n, "rope_freqs.weight");
+    /* A GGUF carries them as a tensor. */
+    for (int i = 0; i < n; i++) freq[i] = freq[i] / f[i];
+    nn_config_note_tensor(c, "rope_freqs.weight", f, all);
 }
 
 static void longrope(nn_config *c, const nn_dims *d, const nn_rope_want *w, nn_rope *r, float *freq) {
@@ -305,7 +298,8 @@ nn_rope nn_rope_read(nn_config *c, const nn_dims *d, nn_rope_want w) {
         nn_config_fail(c, "rotary scaling \"%s\" is not known", type);
     }
     if (nn_config_gguf(c) && !w.unscaled) {
-        const float *factors = nn_config_tensor(c, "rope_freqs.weight", r.n_rot / 2);
+        int          n = w.factors > r.n_rot / 2 ? w.factors : r.n_rot / 2;
+        const float *factors = nn_config_tensor(c, "rope_freqs.weight", n);
         for (int i = 0; factors && i < r.n_rot / 2; i++)
             freq[i] = factors[i] < STILL ? freq[i] / factors[i] : 0.0f; /* 1e30 stands for pairs that do not turn */
     }

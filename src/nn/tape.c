@@ -382,6 +382,12 @@ const nn_vec *nn_bias_buckets(nn_tape *t, const nn_vec *table, int n_head, int n
 /* --- feed-forward ----------------------------------------------------------------------------------------------- */
 
 static void glu_mul(nn_tape *t, nn_buf gate, nn_buf up, nn_glu_spec spec) {
+    if (spec.limit > 0 && spec.alpha == 0) {
+        nn_act(t, gate, spec.act);
+        nn_clamp(t, gate, -INFINITY, spec.limit);
+        nn_clamp(t, up, -spec.limit, spec.limit);
+        spec = (nn_glu_spec){ .act = NN_ACT_NONE };
+    }
     nn_op *op = PUSH(t, NN_OP_GLU, -1, gate, up);
     if (!op) return;
     want(t, "glu", "the gate's width", width(t, gate), width(t, up));

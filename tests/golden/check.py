@@ -205,14 +205,19 @@ def check(hearth, name, kind, everything, tmp):
 
 def limited(hearth, tmp):
     """What is supported up to a length is refused beyond it, by name."""
-    src, path = os.path.join(HERE, "models", "deepseek_v32_dense"), os.path.join(tmp, "limited")
+    blocks = {"sparse_block_size": 8, "sparse_topk_blocks": 2, "sparse_attention_freq": [0, 1, 1]}
+    for name, change in (("deepseek_v32_dense", {"index_topk": 16}), ("minimax_m3", {"sparse_attention_config": blocks})):
+        refused(hearth, name, change, os.path.join(tmp, "limited-" + name), os.path.join(tmp, "logits.f32"))
+
+
+def refused(hearth, name, change, path, out):
+    src = os.path.join(HERE, "models", name)
     os.makedirs(path)
     with open(os.path.join(src, "config.json")) as f:
         config = json.load(f)
     with open(os.path.join(path, "config.json"), "w") as f:
-        json.dump({**config, "index_topk": 16}, f)
+        json.dump({**config, **change}, f)
     os.symlink(os.path.join(src, "model.safetensors"), os.path.join(path, "model.safetensors"))
-    out = os.path.join(tmp, "logits.f32")
     run(hearth, path, list(range(3, 19)), out)
     try:
         run(hearth, path, list(range(3, 20)), out)
@@ -220,7 +225,7 @@ def limited(hearth, tmp):
         if "17 positions" in str(e) and "up to 16" in str(e):
             return
         raise
-    raise ValueError("a prompt beyond index_topk was answered")
+    raise ValueError(f"{name}: a prompt beyond the limit was answered")
 
 
 def check_one(hearth, name, model, golden, logits, everything, tmp):

@@ -158,7 +158,7 @@ EMBED = re.compile(r"(embed_tokens|wte|embeddings)\.weight$")
 def fill(family, model, spec):
     """Gives every parameter and stored buffer a value; returns the names that are kept in f32."""
     tied = bool(getattr(model.config, "tie_word_embeddings", False))
-    hidden = model.config.hidden_size
+    hidden = model.config.get_text_config().hidden_size
     keep = {}
     seen = set()
     with torch.no_grad():
@@ -932,8 +932,10 @@ SPECS["gpt_oss_mxfp4"] = {"make": make_mxfp4, "base": "gpt_oss"}
 SPECS.update((n, {"make": make_deepseek if n == "deepseek" else make_hf, **s}) for n, s in specs_moe.SPECS.items())
 
 import specs_dense
+import specs_text
 
 specs_dense.add(sys.modules[__name__])
+specs_text.add(sys.modules[__name__])
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -10,9 +10,11 @@ ARCH = {"deepseek_v2": "deepseek2", "axk1": "axk1", "mistral4": "mistral4", "olm
         "mimo_v2_flash": "mimo2", "dots1": "dots1", "mamba": "mamba", "falcon_mamba": "mamba", "jamba": "jamba",
         "llama4_text": "llama4", "falcon_h1": "falcon-h1", "phimoe": "phimoe", "cohere2_moe": "cohere2moe",
         "solar_open": "glm4moe", "gemma3n_text": "gemma3n", "dbrx": "dbrx",
-        "deepseek": "deepseek", "deepseek_v32": "deepseek32", "glm_moe_dsa": "glm-dsa", "bailing_moe": "bailingmoe", "bailing_moe_v2": "bailingmoe2"}
+        "deepseek": "deepseek", "deepseek_v32": "deepseek32", "glm_moe_dsa": "glm-dsa", "bailing_moe": "bailingmoe", "bailing_moe_v2": "bailingmoe2",
+        "step3p5": "step35", "minimax_m3_vl_text": "minimax-m3"}
 # The format has no key for what these differ in.
-NOT_GGUF = {"llama4_text_scout": "use_qk_norm, no_rope_layers", "cohere2_moe_sigmoid": "the shared expert's sum",
+NOT_GGUF = {"step3p7": "step3p5 has the names and fields that the converter reads",
+            "llama4_text_scout": "use_qk_norm, no_rope_layers", "cohere2_moe_sigmoid": "the shared expert's sum",
             "granitemoe_swa": "layer_rope_theta",
             "bamba": "written as a Granite hybrid, its rotation of half a head with permuted rows"}
 PERMUTED = {"granitemoe", "granitehybrid", "deepseek", "bailingmoe"}
@@ -20,7 +22,10 @@ POST_ATTENTION = {"afmoe", "flex_olmo", "gemma3n"}
 EXPERTS = [(r"mixer\.experts\.\d+\.up_proj\.weight", "ffn_up_exps"),
            (r"mixer\.experts\.\d+\.down_proj\.weight", "ffn_down_exps")]
 TOP = {"final_layernorm": "output_norm", "word_embeddings": "token_embd"}
-LAYER = {"self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm",
+LAYER = {**{f"self_attn.index_{n}": f"indexer.{n}" for n in ("q_proj", "k_proj", "q_norm", "k_norm")},
+         "moe.gate": "ffn_gate_inp", **{f"moe.{p}_proj": f"ffn_{p}_exps" for p in ("gate", "up", "down")},
+         **{f"share_expert.{p}_proj": f"ffn_{p}_shexp" for p in ("gate", "up", "down")},
+         "self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm",
          "mlp.gate.wg": "ffn_gate_inp", "mlp.router.gate": "ffn_gate_inp", "pre_mlp_layernorm": "ffn_norm",
          "post_mlp_layernorm": "post_ffw_norm", "self_attn.gate_proj": "attn_gate", "self_attn.g_proj": "attn_gate",
          "feed_forward.router": "ffn_gate_inp", "pre_ff_layernorm": "ffn_norm",
@@ -198,6 +203,19 @@ def keys(g, c, r, a, set_key):
             g.key(k, c[h])
     if a == "phimoe":
         g.key("attention.sliding_window", c["sliding_window"])
+    if a == "minimax-m3":
+        s = c["sparse_attention_config"]
+        for k, v in (("feed_forward_length", c["dense_intermediate_size"]), ("expert_feed_forward_length", c["intermediate_size"]),
+                     ("expert_weights_norm", True), ("expert_gating_func", 2), ("rope.dimension_count", c["rotary_dim"]),
+                     ("leading_dense_block_count", c["moe_layer_freq"].count(0)),
+                     ("attention.indexer.head_count", s["sparse_num_index_heads"]),
+                     ("attention.indexer.key_length", s["sparse_index_dim"]),
+                     ("attention.indexer.top_k", s["sparse_topk_blocks"]),
+                     ("attention.indexer.block_size", s["sparse_block_size"]),
+                     ("attention.indexer.local_blocks", s["sparse_local_block"])):
+            set_key(g, k, v)
+    if a == "step35":
+        step_keys(g, c, set_key)
     if c["model_type"] == "solar_open":
         set_key(g, "rope.dimension_count", c["head_dim"])
         set_key(g, "leading_dense_block_count", 0)
@@ -215,6 +233,23 @@ def keys(g, c, r, a, set_key):
         g.key("rope.dimension_count", c["head_dim"])
         set_key(g, "expert_feed_forward_length", c["intermediate_size"])
         set_key(g, "feed_forward_length", c["prefix_dense_intermediate_size"])
+
+
+def step_keys(g, c, set_key):
+    """Full layers rotate half of what the file says; the lists end with the model's last layer."""
+    n, other = c["num_hidden_layers"], c["attention_other_setting"]
+    slides = [t == "sliding_attention" for t in c["layer_types"][:n]]
+    for k, v in (("attention.head_count", [other["num_attention_heads"] if s else c["num_attention_heads"] for s in slides]),
+                 ("attention.head_count_kv", [other["num_attention_groups"] if s else c["num_attention_groups"] for s in slides]),
+                 ("attention.sliding_window", c["sliding_window"]), ("attention.sliding_window_pattern", slides),
+                 ("expert_count", c["moe_num_experts"]), ("expert_used_count", c["moe_top_k"]),
+                 ("expert_shared_feed_forward_length", c["share_expert_dim"]),
+                 ("expert_weights_scale", c["moe_router_scaling_factor"]),
+                 ("expert_weights_norm", c["norm_expert_weight"]), ("leading_dense_block_count", 1),
+                 ("swiglu_clamp_exp", c["swiglu_limits"][:n]), ("swiglu_clamp_shexp", c["swiglu_limits_shared"][:n]),
+                 ("rope.freq_base", c["rope_theta"][0]), ("rope.freq_base_swa", c["rope_theta"][1]),
+                 ("rope.dimension_count", c["head_dim"])):
+        set_key(g, k, v)
 
 
 def gemma3n_keys(g, c, set_key):
@@ -291,6 +326,8 @@ def special(g, c, a, p, rest, t):
             g.add(p + f"attn_{n}.weight", type(t)(t.kind, [len(part), t.shape[1]], b"".join(part)))
     elif rest in ("mlp.expert_bias", "mlp.gate.expert_bias"):
         g.add(p + ("exp_probs_b" if a == "hy_v3" else "exp_probs_b.bias"), t.f32())  # llama.cpp reads hy_v3's without its end
+    elif rest == "moe.router_bias":
+        g.add(p + "exp_probs_b.bias", t.f32())
     elif rest.endswith("moe_statics.e_score_correction_bias"):
         g.add(p + "exp_probs_b.bias", t.f32().reshape(t.shape[-1]))
     elif rest.endswith("input_linear.weight"):

@@ -218,7 +218,18 @@ def vision(model_type):
     return make
 
 
-FORMS = {"internlm2": ("llama", internlm2), "internlm3": ("llama", same("internlm3")), "internlm": ("llama", same("internlm")),
+def kimi(model_type, text_type):
+    """DeepSeek V3 beside a tower."""
+
+    def make(c, w):
+        return ({"model_type": model_type, "tie_word_embeddings": False, "text_config": {**c, "model_type": text_type}},
+                {"language_model." + k: t for k, t in w.items()})
+
+    return make
+
+
+FORMS = {"kimi_k25": ("deepseek_v3", kimi("kimi_k25", "kimi_k2")), "kimi_vl": ("deepseek_v3_noq", kimi("kimi_vl", "deepseek_v3")),
+         "internlm2": ("llama", internlm2), "internlm3": ("llama", same("internlm3")), "internlm": ("llama", same("internlm")),
          "xverse": ("llama", same("xverse")), "exaone": ("llama", exaone), "baichuan": ("llama", baichuan),
          "minicpm": ("llama", minicpm), "qwen": ("qwen2", qwen), "chatglm": ("glm", chatglm),
          "openelm": ("qwen3", openelm), "PanguEmbedded": ("seed_oss", same("PanguEmbedded")), "qwen2_5_vl": ("qwen2", vision("qwen2_5_vl")),

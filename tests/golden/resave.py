@@ -36,6 +36,7 @@ import traceback
 sys.dont_write_bytecode = True
 
 import generate
+import specs_text
 import torch
 
 import check
@@ -89,6 +90,16 @@ def write_logits(path, logits):
         f.write(logits.contiguous().numpy().astype("<f4").tobytes())
 
 
+def resave_text(name, src, saved, out, ids, want, std):
+    """A model whose file lacks the tower: only config.json is of interest."""
+    before, after = (float((generate.forward_of(m)(ids) - want).abs().max()) / std for m in specs_text.resave(name, src, saved))
+    if max(before, after) > check.BOUND:
+        raise ValueError(f"transformers' logits differ by {before:.2e} and, saved, {after:.2e} standard deviations")
+    os.makedirs(os.path.join(out, name))
+    shutil.copy(os.path.join(saved, "config.json"), os.path.join(out, name))
+    return {"digest": "", "carried": [], "difference": after, "tensors": "published"}
+
+
 def resave(name, root, out):
     src, saved = os.path.join(HERE, "models", name), os.path.join(root, name)
     with open(os.path.join(src, "golden.json")) as f:
@@ -98,6 +109,8 @@ def resave(name, root, out):
     ids, std = golden["prompt"], golden["logit_std"]
     with open(os.path.join(src, "logits.f32"), "rb") as f:
         want = torch.frombuffer(bytearray(f.read()), dtype=torch.float32).reshape(len(ids), -1)
+    if name in specs_text.SPECS:
+        return resave_text(name, src, saved, out, ids, want, std)
     first = float((logits_of(src, ids, groups) - want).abs().max()) / std
     if first > check.BOUND:
         raise ValueError(f"as it is, transformers' logits differ by {first:.2e} standard deviations")

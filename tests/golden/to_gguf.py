@@ -155,9 +155,11 @@ ARCH = {"llama": "llama", "mistral": "llama", "mixtral": "llama", "ministral3": 
         "kimi_linear": "kimi-linear", "gpt_oss": "gpt-oss", "olmo2": "olmo2", "granite": "granite",
         "smollm3": "smollm3", "starcoder2": "starcoder2", "cohere2": "cohere2", "exaone4": "exaone4",
         "minimax_m2": "minimax-m2", "gpt2": "gpt2", "mamba2": "mamba2", "qwen2_5_vl_text": "qwen2vl",
-        "qwen3_vl_text": "qwen3vl", "qwen3_vl_moe_text": "qwen3vlmoe"}
-PERMUTED = {"llama", "mistral3", "granite", "smollm3"}
-PLUS_ONE = {"gemma", "gemma2", "gemma3", "qwen3next", "qwen35", "qwen35moe"}
+        "qwen3_vl_text": "qwen3vl", "qwen3_vl_moe_text": "qwen3vlmoe", "gemma4_unified_text": "gemma4", "kimi_k2": "deepseek2",
+        "muse_glimmer_text": "muse-glimmer"}
+PERMUTED = {"llama", "mistral3", "granite", "smollm3", "muse-glimmer"}
+PLUS_ONE = {"gemma", "gemma2", "gemma3", "qwen3next", "qwen35", "qwen35moe", "step35", "muse-glimmer",
+            "minimax-m3"}
 # One matrix per expert becomes one stack; (pattern, name).
 EXPERTS = [(r"(?:mlp|block_sparse_moe|feed_forward)\.experts\.\d+\.(?:gate_proj|w1)\.weight", "ffn_gate_exps"),
            (r"(?:mlp|block_sparse_moe|feed_forward)\.experts\.\d+\.(?:up_proj|w3)\.weight", "ffn_up_exps"),
@@ -207,7 +209,8 @@ TOP.update(gguf_moe.TOP)
 LAYER.update(gguf_moe.LAYER)
 PERMUTED |= gguf_moe.PERMUTED
 # post_attention_layernorm is the norm behind attention here
-POST_ATTENTION = {"gemma2", "gemma3", "gemma4", "olmo2", "exaone4", "qwen3next", "qwen35", "qwen35moe", "glm4moe", "gpt-oss"} | gguf_moe.POST_ATTENTION
+POST_ATTENTION = {"gemma2", "gemma3", "gemma4", "olmo2", "exaone4", "qwen3next", "qwen35", "qwen35moe", "glm4moe", "gpt-oss",
+                  "muse-glimmer"} | gguf_moe.POST_ATTENTION
 
 
 def rope_of(c):
@@ -281,7 +284,11 @@ def family_keys(g, c, r, a):
         g.key("attention.scale", c["query_pre_attn_scalar"] ** -0.5)
     if a == "gemma2":
         g.key("attn_logit_softcapping", c["attn_logit_softcapping"])
-    if a in ("gemma2", "gemma4"):
+    if a == "muse-glimmer":
+        g.key("attention.sliding_window", c["sliding_window"])
+        g.key("attention.sliding_window_pattern", slides)
+        g.key("logit_scale", c["output_multiplier"])
+    if a in ("gemma2", "gemma4", "muse-glimmer"):
         g.key("final_logit_softcapping", c["final_logit_softcapping"])
     if a == "granite":
         for k, h in (("attention.scale", "attention_multiplier"), ("embedding_scale", "embedding_multiplier"),
@@ -350,7 +357,7 @@ def gemma4_keys(g, c, slides):
     set_key(g, "rope.freq_base", c["rope_parameters"]["full_attention"]["rope_theta"])
     g.key("rope.freq_base_swa", c["rope_parameters"]["sliding_attention"]["rope_theta"])
     g.key("attention.shared_kv_layers", shared)
-    g.key("embedding_length_per_layer_input", c["hidden_size_per_layer_input"])
+    g.key("embedding_length_per_layer_input", c.get("hidden_size_per_layer_input", 0))
     if c["use_double_wide_mlp"]:
         set_key(g, "feed_forward_length", [c["intermediate_size"] * (2 if i >= n - shared else 1) for i in range(n)])
     if c.get("num_global_key_value_heads"):
@@ -359,6 +366,13 @@ def gemma4_keys(g, c, slides):
 
 def extra_tensors(g, c, r, a):
     dim = c.get("head_dim") or c["hidden_size"] // (c.get("num_attention_heads") or c.get("n_head") or 1)
+    if a == "muse-glimmer":  # the scale of its norms without weights
+        for i in range(c["num_hidden_layers"]):
+            for n, v in (("q", c["qk_scale_factor"]), ("k", 1.0)):
+                g.add(f"blk.{i}.attn_{n}_norm.weight", T(F32, [dim], array.array("f", [v] * dim).tobytes()))
+    if a == "step35":  # for its full layers, which rotate half; the others' ones follow
+        r, half = {**r, "rope_theta": c["rope_theta"][0]}, dim // 2
+        dim //= 2
     if r["kind"] == "llama3":
         out = []
         for i in range(0, dim, 2):
@@ -371,6 +385,8 @@ def extra_tensors(g, c, r, a):
             else:
                 s = (r["original_max_position_embeddings"] / wave - r["low_freq_factor"]) / (r["high_freq_factor"] - r["low_freq_factor"])
                 out.append(1 / ((1 - s) / r["factor"] + s))
+        if a == "step35":
+            out += [1.0] * (half - len(out))
         g.add("rope_freqs.weight", T(F32, [len(out)], array.array("f", out).tobytes()))
     if r["kind"] == "longrope":
         orig, most = c["original_max_position_embeddings"], c["max_position_embeddings"]
@@ -551,7 +567,8 @@ def plain(g, c, a, name, rest, t):
             name = name.removesuffix(".weight")
     if a in PERMUTED and re.search(r"self_attn\.[qk]_proj\.", rest):
         t = permuted(t, c["num_attention_heads"] if ".q_proj." in rest else c["num_key_value_heads"])
-    if a in PLUS_ONE and rest.endswith("norm.weight") and rest != "linear_attn.norm.weight":
+    if a in PLUS_ONE and rest.endswith("norm.weight") and rest != "linear_attn.norm.weight" and \
+            not (a == "muse-glimmer" and rest == "norm.weight"):
         t = t.f32(lambda x: x + 1)
     if len(t.shape) == 1:
         t = t.f32()
@@ -561,7 +578,7 @@ def plain(g, c, a, name, rest, t):
 def tensors(g, c, a, src):
     stacks = {}
     for full in sorted(src, key=lambda s: [int(x) if x.isdigit() else x for x in re.split(r"(\d+)", s)]):
-        t, name = src[full], full.replace("model.language_model.", "model.").removeprefix("model.").removeprefix("backbone.")
+        t, name = src[full], full.replace("model.language_model.", "model.").removeprefix("language_model.").removeprefix("model.").removeprefix("backbone.")
         m = re.match(r"(?:layers|h)\.(\d+)\.(.*)", name)
         if not m and gguf_moe.top(g, name, t, stacks):
             continue

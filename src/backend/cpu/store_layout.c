@@ -139,7 +139,8 @@ static int layer_before(const nn_tape *t, int op) {
 }
 
 static bool runs_in_waves(nn_op_kind kind) {
-    return kind == NN_OP_EXPERTS || kind == NN_OP_GLU || kind == NN_OP_ACT || kind == NN_OP_WEIGH;
+    return kind == NN_OP_EXPERTS || kind == NN_OP_GLU || kind == NN_OP_ACT || kind == NN_OP_CLAMP ||
+           kind == NN_OP_WEIGH;
 }
 
 static int find_mixture(finding *f, store_mixture *m, const nn_mixture *at, const nn_exec_options *o) {

@@ -25,7 +25,8 @@ static const struct {
 } changes[] = {
     { "hidden_act", "\"mish\"",
       /* another name for the same field */
-      "gemma gemma2 gemma3_text gemma4_text gemma4_text_moe vaultgemma gpt2 gptj codegen gpt_bigcode opt opt_350m "
+      "gemma gemma2 gemma3_text gemma4_text gemma4_text_moe gemma4_unified muse_glimmer vaultgemma gpt2 gptj codegen "
+      "gpt_bigcode opt opt_350m "
       "gpt_neo mpt falcon falcon_new bloom jais refact codeshell lfm2 lfm2_moe dbrx gemma3n_text nemotron_h "
       "nemotron_h_latent "
       "nemotron_h_moe ",
@@ -51,7 +52,8 @@ static const struct {
     { "rope_scaling", "{\"rope_type\": \"mystery\", \"factor\": 2.0}",
       /* no rotation; rope_parameters comes first */
       "gpt2 gpt_bigcode mpt bloom opt opt_350m gpt_neo biogpt baichuan_alibi jais refact mamba2 mamba2_groups "
-      "kimi_linear olmo3 ministral3 mistral4 gemma4_text gemma4_text_moe qwen3_5_text qwen3_5_moe_text mamba "
+      "kimi_linear olmo3 ministral3 mistral4 gemma4_text gemma4_text_moe gemma4_unified muse_glimmer qwen3_5_text "
+      "qwen3_5_moe_text mamba "
       "falcon_mamba jamba "
       "nemotron_h nemotron_h_latent nemotron_h_moe mellum laguna mimo_v2_flash ",
       "mystery" },

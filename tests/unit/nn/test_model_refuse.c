@@ -70,6 +70,18 @@ static const struct {
     { "deepseek_v32_dense", "\"silu\"", "\"gelu\"", "hidden_act" },
     { "deepseek_v32_dense", "\"index_topk\": 512", "\"index_topk\": -1", "index_topk" },
     { "glm_moe_dsa_dense", "\"moe_layer_freq\": 1", "\"moe_layer_freq\": 2", "moe_layer_freq" },
+    { "step3p5", "\"moe_router_activation\": \"sigmoid\"", "\"moe_router_activation\": \"softmax\"",
+      "moe_router_activation" },
+    { "step3p5", "\"zero_centered\": true", "\"zero_centered\": false", "zero_centered" },
+    { "step3p5", "\"norm_expert_weight\": true", "\"norm_expert_weight\": false", "norm_expert_weight" },
+    { "step3p5", "\"attention_type\": \"sliding_attention\"", "\"attention_type\": \"full_attention\"",
+      "attention_type" },
+    { "step3p5", "    0.5,\n    1.0", "    0.5,\n    0.5", "partial_rotary_factors" },
+    { "minimax_m3", "\"qk_norm_type\": \"per_head\"", "\"qk_norm_type\": \"per_layer\"", "qk_norm_type" },
+    { "minimax_m3", "\"use_gemma_norm\": true", "\"use_gemma_norm\": false", "use_gemma_norm" },
+    { "minimax_m3", "\"sparse_block_size\": 16", "\"sparse_block_size\": 0", "blocks of 0 keys" },
+    { "muse_glimmer", "\"layer_rope_theta\": [\n    20000.0", "\"layer_rope_theta\": [\n    30000.0",
+      "layer_rope_theta" },
 };
 
 static int open_dir(const char *dir, err *e) {
