@@ -36,7 +36,6 @@ static void defaults(engine_options *o, const nn_model *m, nn_device_kind kind) 
         if (o->step_tokens < WHOLE_TOKENS) o->step_tokens = WHOLE_TOKENS;
         if (o->step_tokens < o->n_ctx) o->step_tokens = o->n_ctx;
     }
-    if (m->dims->limit > 0 && o->n_ctx > m->dims->limit) o->n_ctx = m->dims->limit;
     if (o->page_tokens <= 0) o->page_tokens = PAGE_TOKENS;
     if (o->max_seqs <= 0) o->max_seqs = usual_seqs(m, kind);
     if (o->max_seqs > 1024) o->max_seqs = 1024;

@@ -69,12 +69,6 @@ int64_t nn_exec_width(const nn_exec *x, nn_fetch_what what) {
 int nn_exec_check(const nn_exec *x, const nn_batch *b, err *e) {
     const nn_op *first = &x->model->tape->ops[0];
     int64_t      n_vocab = first->kind == NN_OP_EMBED ? first->u.embed.table->rows : x->model->dims->n_vocab;
-    int          limit = x->model->dims->limit;
-    for (int s = 0; s < b->n_seq && limit > 0; s++) {
-        if (b->kv_len[s] > limit)
-            return err_set(e, ERR_LIMIT, "%d positions: this model's attention is supported for up to %d", b->kv_len[s],
-                           limit);
-    }
     if (b->ahead && !x->ahead) return err_set(e, ERR_UNSUPPORTED, "guessed tokens are not supported by this executor");
     if (b->pos_axes && b->n_axes < x->model->tape->n_axes)
         return err_set(e, ERR_ARG, "positions with %d axes; this model has %d", b->n_axes, x->model->tape->n_axes);

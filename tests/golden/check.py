@@ -203,31 +203,6 @@ def check(hearth, name, kind, everything, tmp):
     return max(check_one(hearth, name, model, golden, logits, everything, tmp) for model, logits in models)
 
 
-def limited(hearth, tmp):
-    """What is supported up to a length is refused beyond it, by name."""
-    blocks = {"sparse_block_size": 8, "sparse_topk_blocks": 2, "sparse_attention_freq": [0, 1, 1]}
-    for name, change in (("deepseek_v32_dense", {"index_topk": 16}), ("minimax_m3", {"sparse_attention_config": blocks})):
-        refused(hearth, name, change, os.path.join(tmp, "limited-" + name), os.path.join(tmp, "logits.f32"))
-
-
-def refused(hearth, name, change, path, out):
-    src = os.path.join(HERE, "models", name)
-    os.makedirs(path)
-    with open(os.path.join(src, "config.json")) as f:
-        config = json.load(f)
-    with open(os.path.join(path, "config.json"), "w") as f:
-        json.dump({**config, **change}, f)
-    os.symlink(os.path.join(src, "model.safetensors"), os.path.join(path, "model.safetensors"))
-    run(hearth, path, list(range(3, 19)), out)
-    try:
-        run(hearth, path, list(range(3, 20)), out)
-    except Exception as e:
-        if "17 positions" in str(e) and "up to 16" in str(e):
-            return
-        raise
-    raise ValueError(f"{name}: a prompt beyond the limit was answered")
-
-
 def check_one(hearth, name, model, golden, logits, everything, tmp):
     out = os.path.join(tmp, "logits.f32")
     quantized = "_mlx" in name or "mxfp4" in name
@@ -266,8 +241,6 @@ def main():
     names = some(names)
     bad = 0
     with tempfile.TemporaryDirectory() as tmp:
-        if kind == "hf" and not DEVICE and not args[1:]:
-            limited(args[0], tmp)
         for name in names:
             try:
                 print(f"ok   {name} {check(args[0], name, kind, '--all' in sys.argv, tmp):.1e}", flush=True)
