@@ -32,6 +32,7 @@ static double score_of(const nn_choose_spec *s, const float *q, const float *w, 
 /* The best `top` of n scores, or all of them: how many, and their numbers, rising. */
 static void put_best(const double *score, bool *taken, int64_t n, int top, float *out) {
     int32_t count = 0;
+    if (n < 1) return;
     memset(taken, 0, (size_t)n * sizeof *taken);
     for (int k = 0; k < top && k < n; k++) {
         int64_t at = -1;
