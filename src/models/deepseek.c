@@ -86,21 +86,27 @@ static void read_shares(nn_config *c, hparams *h) {
     const int  first = (int)nn_config_int(c, NULL, "index_skip_topk_offset", 2);
     const bool named = nn_config_has(c, "attention.indexer.types", "indexer_types");
     const bool letters = !named && nn_config_has(c, NULL, "index_topk_pattern");
-    const int *full = named ? nn_config_layer_is(c, "attention.indexer.types", "indexer_types", "full", 0) : NULL;
-    int       *shares = nn_config_alloc(c, (size_t)h->d.n_layer, sizeof *shares);
-    bool       some = false;
+    const bool gguf = nn_config_gguf(c); /* there the list ends with the last layer that is not for further tokens */
+    const int *full =
+        named && !gguf ? nn_config_layer_is(c, "attention.indexer.types", "indexer_types", "full", 0) : NULL;
+    int *shares = nn_config_alloc(c, (size_t)h->d.n_layer, sizeof *shares);
+    bool some = false;
     if (!shares) return;
+    nn_config_known(c, "indexer_types", "full|shared");
     for (int i = 0; i < h->d.n_layer; i++) {
         const int past = i - first + 1 > 0 ? i - first + 1 : 0;
-        shares[i] = full      ? !full[i]
+        shares[i] = gguf      ? nn_config_real_of(c, "attention.indexer.types", NULL, i, 1) == 0
+                    : full    ? !full[i]
                     : letters ? nn_config_letter_at(c, "index_topk_pattern", i, 'S', "shared")
                               : freq > 1 && past % freq != 0;
         some = some || shares[i];
+        if (letters && !shares[i] && !nn_config_letter_at(c, "index_topk_pattern", i, 'F', "full"))
+            nn_config_fail(c, "the field \"index_topk_pattern\" says neither F nor S of layer %d", i);
     }
     if (h->d.n_layer > 0 && shares[0]) nn_config_fail(c, "layer 0 shares a choice of positions that nobody made");
     h->shares = some ? shares : NULL;
-    h->open_shares = nn_config_gguf(c) && !named;
-    if (!some || named) return;
+    h->open_shares = gguf && !named;
+    if (!some || named || gguf) return;
     int *own = nn_config_alloc(c, (size_t)h->d.n_layer, sizeof *own);
     for (int i = 0; own && i < h->d.n_layer; i++) own[i] = !shares[i];
     if (own) nn_config_derived_layers(c, "attention.indexer.types", own);
@@ -152,7 +158,8 @@ static void setup(nn_config *c, void *p) {
     nn_config_derived_int(c, "attention.value_length", h->m.kv_rank);
     h->m.rope = nn_rope_read(c, &h->d, (nn_rope_want){ .dim = h->m.rot, .interleaved = h->interleaved, .mla = true });
     h->index_rope = h->m.rope;
-    h->index_rope.interleaved = is_glm_dsa(c);
+    h->index_rope.interleaved = nn_config_bool(c, NULL, "indexer_rope_interleave", is_glm_dsa(c));
+    if (h->index_dim && h->index_rope.interleaved != is_glm_dsa(c)) nn_config_unsaid(c, "indexer_rope_interleave");
     h->m.beta = (float)nn_config_real(c, "attention.temperature_scale", "rope_parameters.llama_4_scaling_beta", 0);
     h->m.period = (int)nn_config_int(c, "rope.scaling.original_context_length",
                                      "rope_parameters.original_max_position_embeddings", 0);
