@@ -6,7 +6,7 @@
  * judged on the same inputs. The bound is relative to the root mean square of the op's result: wide for products with
  * int8 activations, narrow for everything else. A product of a few weight rows may come out near zero by chance, which
  * makes the rounding of its inputs no smaller: there the size that such products usually have counts. And a product rounds
- * each row by itself: one that is larger than the others differs by more.
+ * each row by itself: one that is larger than the others differs by more. Of what an indexer chose, a share may differ.
  */
 #include "backend/backend.h"
 
@@ -156,6 +156,29 @@ int backend_bound(nn_exec *x, const nn_batch *b, int i, double *bound, err *e) {
     return rc;
 }
 
+/* In parts of all that was chosen, what the other did not choose; ids are rising. More than 1: that is no choice. */
+static double apart(const nn_op *op, const float *a, const float *b, int64_t n) {
+    const int64_t wide = 1 + (int64_t)op->u.choose.top;
+    double        other = 0, all = 0;
+    for (const float *end = a + n; a < end; a += wide, b += wide) {
+        int32_t count[2], x, y, last = -1;
+        memcpy(&count[0], a, sizeof *count);
+        memcpy(&count[1], b, sizeof *count);
+        if (count[0] != count[1] || count[0] < 1 || count[0] >= wide) return 2;
+        all += count[0];
+        for (int i = 1, j = 1; i <= count[0]; i++, last = x) {
+            memcpy(&x, &a[i], sizeof x);
+            if (x <= last) return 2;
+            for (memcpy(&y, &b[j], sizeof y); y < x && j < count[1]; memcpy(&y, &b[j], sizeof y)) j++;
+            other += y != x;
+        }
+    }
+    return all > 0 ? other / all : 0;
+}
+
+/* Where keys are rounded, some are chosen whose scores are nearly those of others. */
+static double choice_bound(const nn_exec *fast) { return fast->options.k_type == NN_KV_F32 ? 0.02 : 0.25; }
+
 /* Both results, compared; the reference then has the fast one's. */
 static int judge(nn_exec *fast, nn_exec *reference, const nn_batch *b, int i, numbers *v, bool *bad, str *report,
                  err *e) {
@@ -165,6 +188,13 @@ static int judge(nn_exec *fast, nn_exec *reference, const nn_batch *b, int i, nu
     int            rc;
     if ((rc = fast->backend->read(fast, op->out, v->fast, e)) < 0) return rc;
     if ((rc = reference->backend->read(reference, op->out, v->reference, e)) < 0) return rc;
+    if (op->kind == NN_OP_CHOOSE) {
+        double part = apart(op, v->fast, v->reference, n);
+        *bad = part > choice_bound(fast);
+        if (*bad) str_printf(report, "op %d chooses others, %.3g of all, bound %.3g: ", i, part, choice_bound(fast));
+        if (*bad) nn_op_print(t, op, report);
+        return reference->backend->write(reference, op->out, v->fast, e);
+    }
     const measure m = measure_of(reference, fast, b, op, v->reference, v->in);
     for (int64_t at = 0; at < n && !*bad; at += m.width) {
         double worst = worst_of(op, v->fast + at, v->reference + at, m.width);

@@ -97,6 +97,28 @@ size_t attn_scratch_bytes(const kv_layout *l, int n_head);
 /* Positions [*lo, *hi) that row t sees; *lo == *hi: none. Chunks are *lo / ATTN_CHUNK .. (*hi - 1) / ATTN_CHUNK. */
 void attn_row_range(const attn_args *a, int row, int64_t *lo, int64_t *hi);
 
+/*
+ * The scores by which an indexer chooses positions. Keys lie in pages of one head with v_in_k, of a type without scales. For
+ * each position j,
+ *
+ *     s[h][j]  = sum over d of q[h][d] k[j][d]                   one chain of fma from zero in the order of d
+ *     score[j] = sum over h of weights[h] * max(s[h][j], 0)      one chain of fma from zero in the order of h
+ *
+ * or, without weights and with one head, score[j] = s[0][j].
+ */
+typedef struct attn_index_args {
+    const float       *q;       /* [n_head][k_dim] */
+    const float       *weights; /* [n_head] or NULL */
+    int                n_head;
+    const kv_layout   *layout;
+    const void *const *pages; /* as in attn_args */
+    size_t             page_off;
+} attn_index_args;
+
+/* Positions [p0, p1), p0 at the beginning of a chunk: that of p at score + p - p0. What stands behind the last of them, up to
+ * the next multiple of 16, is overwritten. scratch: attn_scratch_bytes() of the layout. */
+typedef void attn_index_fn(const attn_index_args *a, int64_t p0, int64_t p1, float *score, void *scratch);
+
 /* Floats of one partial result: o[v_dim], m, l, padded to a multiple of 16. */
 static inline size_t attn_part_floats(int v_dim) { return (size_t)(v_dim + 2 + 15) / 16 * 16; }
 
@@ -126,6 +148,7 @@ typedef void kv_store_fn(const kv_layout *l, void *page, int slot, int n, int he
     X(attn_rows_fn, rows)                                                                                              \
     X(attn_partial_fn, partial)                                                                                        \
     X(attn_combine_fn, combine)                                                                                        \
+    X(attn_index_fn, index)                                                                                            \
     X(kv_store_fn, kv_store)
 
 typedef struct kernels_attn {

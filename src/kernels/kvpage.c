@@ -92,3 +92,59 @@ bool kv_layout_init(kv_layout *l, kv_type k_type, kv_type v_type, int tokens, in
     l->head_bytes = l->k_bytes + l->v_bytes;
     return num_mul_size((size_t)n_kv, l->head_bytes, &l->layer_bytes);
 }
+
+/* Elements slots[0 .. n) of each row of a transposed area, side by side. */
+#define GATHER(name, type)                                                                                             \
+    static void name(const uint8_t *from, size_t from_row, const int *slots, int n, uint8_t *to, size_t to_row,        \
+                     size_t rows) {                                                                                    \
+        for (size_t r = 0; r < rows; r++, from += from_row, to += to_row) {                                            \
+            const type *x = (const type *)(const void *)from;                                                          \
+            type       *y = (type *)(void *)to;                                                                        \
+            for (int i = 0; i < n; i++) y[i] = x[slots[i]];                                                            \
+        }                                                                                                              \
+    }
+GATHER(gather_1, uint8_t)
+GATHER(gather_2, uint16_t)
+GATHER(gather_4, uint32_t)
+
+/* n positions of one page, in these slots, to one page from slot `at` on. */
+static void gather_k(const kv_layout *from, const uint8_t *x, const int *slots, int n, const kv_layout *to, uint8_t *y,
+                     int at) {
+    const kv_type_info *t = &infos[from->k_type];
+    const size_t        unit = t->value_bits < 8 ? 1 : (size_t)t->value_bits / 8;
+    const size_t        rows = (size_t)from->k_dim * (size_t)t->value_bits / 8 / unit;
+    const size_t        x_row = (size_t)from->tokens * unit, y_row = (size_t)to->tokens * unit;
+    (unit == 4 ? gather_4 : unit == 2 ? gather_2 : gather_1)(x, x_row, slots, n, y + (size_t)at * unit, y_row, rows);
+    if (!t->scaled) return;
+    gather_2(x + rows * x_row, (size_t)from->tokens * 2, slots, n, y + rows * y_row + (size_t)at * 2,
+             (size_t)to->tokens * 2, (size_t)kv_k_groups(from));
+}
+
+static void gather_v(const kv_layout *from, const uint8_t *x, const int *slots, int n, const kv_layout *to, uint8_t *y,
+                     int at) {
+    const kv_type_info *t = &infos[from->v_type];
+    const size_t        row = (size_t)from->v_dim * (size_t)t->value_bits / 8;
+    const size_t        scales = t->scaled ? (size_t)kv_v_groups(from) * sizeof(uint16_t) : 0;
+    const uint8_t      *xs = x + (size_t)from->tokens * row;
+    uint8_t            *ys = y + (size_t)to->tokens * row;
+    for (int i = 0; i < n; i++, at++) {
+        memcpy(y + (size_t)at * row, x + (size_t)slots[i] * row, row);
+        memcpy(ys + (size_t)at * scales, xs + (size_t)slots[i] * scales, scales);
+    }
+}
+
+void kv_take_positions(const kv_layout *from, const void *const *pages, size_t page_off, int head, const int32_t *positions,
+               int n, const kv_layout *gathered, uint8_t *to) {
+    for (int i = 0, run; i < n; i += run) {
+        const int32_t  page = positions[i] / from->tokens;
+        const int      at = i % gathered->tokens, most = gathered->tokens - at;
+        const uint8_t *x = (const uint8_t *)pages[page] + page_off;
+        uint8_t       *y = to + (size_t)(i / gathered->tokens) * gathered->layer_bytes;
+        int            slots[128];
+        for (run = 0; run < most && i + run < n && positions[i + run] / from->tokens == page; run++)
+            slots[run] = positions[i + run] % from->tokens;
+        gather_k(from, x + kv_k_offset(from, head), slots, run, gathered, y, at);
+        if (!from->v_in_k)
+            gather_v(from, x + kv_v_offset(from, head), slots, run, gathered, y + kv_v_offset(gathered, 0), at);
+    }
+}

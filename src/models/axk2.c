@@ -117,7 +117,8 @@ static nn_buf attend(nn_tape *t, int i, nn_buf n, const hparams *h, const layer 
     nn_buf low = nn_project(t, n, w->attn.q_a);
     nn_buf normed = nn_rms_norm(t, low, w->attn.q_norm, h->m.eps);
     nn_buf both = nn_project(t, nn_join(t, (nn_buf[]){ normed, low }, 2), w->both);
-    nn_buf y = nn_latent_attend_to(t, i, n, nn_take_each(t, both, per, 0, dim), &w->attn, &h->m, h->d.n_head);
+    nn_buf y = nn_latent_attend_to(t, i, n, nn_take_each(t, both, per, 0, dim), &w->attn, &h->m, h->d.n_head,
+                                   (nn_choice){ 0 });
     nn_gate(t, y, nn_take_each(t, both, per, dim, h->m.v_dim), NN_ACT_SIGMOID);
     return nn_project(t, y, w->attn.o);
 }

@@ -4,8 +4,10 @@
  * groups. Scores are sigmoids with a correction, and a group counts as its best two; DeepSeek V2 and Mistral 4 take the
  * softmax, and V2's groups count as their best. A.X K1 norms what its feed-forward gave.
  *
- * DeepSeek V3.2 and GLM 5 let a small indexer choose the index_topk positions that attention sees. Up to that length it
- * chooses all of them; longer sequences are refused (nn_dims.limit), and the indexer's tensors are not read.
+ * DeepSeek V3.2 and GLM 5 let a small indexer choose the index_topk positions that attention sees: a key per position,
+ * a query of several heads from what q_b takes, and weights of these heads. DeepSeek's rotates halves, GLM's pairs. In
+ * GLM 5.2 most layers see what the last one with an indexer chose. The head for further tokens has an indexer of its
+ * own, or sees everything.
  */
 #include "nn/nn.h"
 
@@ -17,12 +19,24 @@ typedef struct hparams {
     int            n_expert, n_used, n_ff_expert, n_shared, n_dense, n_group, top_group, gating, n_next;
     float          route_scale;
     bool           renorm, softmax, interleaved, group_best, post_norm;
+
+    int        index_heads, index_dim, index_top; /* index_dim 0: there is no indexer */
+    const int *shares;                            /* [n_layer]: sees what another layer's chose; NULL: none does */
+    bool       open_shares;                       /* but layers whose file has no indexer for them */
+    nn_rope    index_rope;
 } hparams;
+
+/* k.w NULL: the layer has none. */
+typedef struct indexer {
+    nn_linear q, k, weights;
+    nn_norm   k_norm;
+} indexer;
 
 typedef struct layer {
     const nn_vec *attn_norm, *ffn_norm, *post_norm;
     nn_latent     attn;
     nn_ffn        ffn;
+    indexer       index;
 } layer;
 
 static const nn_key keys[] = {
@@ -63,6 +77,63 @@ static void read_router(nn_config *c, hparams *h) {
     nn_config_derived_int(c, "expert_group_count", h->n_group);
 }
 
+static bool is_glm_dsa(nn_config *c) { return nn_config_arch(c, "glm-dsa") || nn_config_arch(c, "glm_moe_dsa"); }
+
+/* Which layers see what an earlier one chose: named, or by a text of letters, or every so many have an indexer of their
+ * own. A GGUF file without a list says it by what tensors it has. */
+static void read_shares(nn_config *c, hparams *h) {
+    const int  freq = (int)nn_config_int(c, NULL, "index_topk_freq", 1);
+    const int  first = (int)nn_config_int(c, NULL, "index_skip_topk_offset", 2);
+    const bool named = nn_config_has(c, "attention.indexer.types", "indexer_types");
+    const bool letters = !named && nn_config_has(c, NULL, "index_topk_pattern");
+    const bool gguf = nn_config_gguf(c); /* there the list ends with the last layer that is not for further tokens */
+    const int *full =
+        named && !gguf ? nn_config_layer_is(c, "attention.indexer.types", "indexer_types", "full", 0) : NULL;
+    int *shares = nn_config_alloc(c, (size_t)h->d.n_layer, sizeof *shares);
+    bool some = false;
+    if (!shares) return;
+    nn_config_known(c, "indexer_types", "full|shared");
+    for (int i = 0; i < h->d.n_layer; i++) {
+        const int past = i - first + 1 > 0 ? i - first + 1 : 0;
+        shares[i] = gguf      ? nn_config_real_of(c, "attention.indexer.types", NULL, i, 1) == 0
+                    : full    ? !full[i]
+                    : letters ? nn_config_letter_at(c, "index_topk_pattern", i, 'S', "shared")
+                              : freq > 1 && past % freq != 0;
+        some = some || shares[i];
+        if (letters && !shares[i] && !nn_config_letter_at(c, "index_topk_pattern", i, 'F', "full"))
+            nn_config_fail(c, "the field \"index_topk_pattern\" says neither F nor S of layer %d", i);
+    }
+    if (h->d.n_layer > 0 && shares[0]) nn_config_fail(c, "layer 0 shares a choice of positions that nobody made");
+    h->shares = some ? shares : NULL;
+    h->open_shares = gguf && !named;
+    if (!some || named || gguf) return;
+    int *own = nn_config_alloc(c, (size_t)h->d.n_layer, sizeof *own);
+    for (int i = 0; own && i < h->d.n_layer; i++) own[i] = !shares[i];
+    if (own) nn_config_derived_layers(c, "attention.indexer.types", own);
+}
+
+/* A size of the indexer: GGUF files name all of them. */
+static int index_size(nn_config *c, const char *gguf, const char *hf, int usual) {
+    return (int)nn_config_int(c, gguf, hf, nn_config_gguf(c) ? NN_REQUIRED_INT : usual);
+}
+
+static void read_indexer(nn_config *c, hparams *h) {
+    if (!is_glm_dsa(c) && !nn_config_arch(c, "deepseek32") && !nn_config_arch(c, "deepseek_v32")) return;
+    nn_config_known(c, "layer_types", "deepseek_sparse_attention");
+    h->m.q_rank = (int)nn_config_int(c, "attention.q_lora_rank", "q_lora_rank", NN_REQUIRED_INT);
+    h->index_heads = index_size(c, "attention.indexer.head_count", "index_n_heads", is_glm_dsa(c) ? 32 : 64);
+    h->index_dim = index_size(c, "attention.indexer.key_length", "index_head_dim", 128);
+    h->index_top = index_size(c, "attention.indexer.top_k", "index_topk", 2048);
+    if (h->index_heads < 1 || h->index_heads > 1024 || h->index_dim < h->m.rot || h->index_dim > 1024 ||
+        h->index_dim % 8 || h->index_top < 1 || h->index_top > 1 << 20)
+        nn_config_fail(c,
+                       "the fields \"index_n_heads\", \"index_head_dim\" and \"index_topk\" are %d, %d and %d, with %d "
+                       "rotated elements: that makes no sense",
+                       h->index_heads, h->index_dim, h->index_top, h->m.rot);
+    if (h->m.q_rank < 1) nn_config_fail(c, "an indexer needs a compressed query: \"q_lora_rank\" is %d", h->m.q_rank);
+    if (is_glm_dsa(c)) read_shares(c, h);
+}
+
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
     if (h->n_next < 0 || h->n_next >= h->d.n_layer) {
@@ -79,24 +150,33 @@ static void setup(nn_config *c, void *p) {
                                                                                                        : 3,
                                    "mlp_layer_types", "dense");
     read_router(c, h);
-    if (nn_config_arch(c, "deepseek32") || nn_config_arch(c, "deepseek_v32") || nn_config_arch(c, "glm-dsa") ||
-        nn_config_arch(c, "glm_moe_dsa")) {
-        nn_config_known(c, "layer_types", "deepseek_sparse_attention");
-        h->d.limit = (int)nn_config_int(c, "attention.indexer.top_k", "index_topk", 2048);
-        if (h->d.limit < 1) nn_config_fail(c, "the field \"index_topk\" is %d", h->d.limit);
-        nn_config_unsaid(c, "index_topk"); /* the file would lack the indexer */
-    }
+    read_indexer(c, h);
     nn_config_derived_int(c, "attention.key_length_mla", h->m.nope + h->m.rot);
     nn_config_derived_int(c, "attention.value_length_mla", h->m.v_dim);
     nn_config_derived_int(c, "attention.head_count_kv", 1); /* GGUF: the latent as one key head */
     nn_config_derived_int(c, "attention.key_length", h->m.kv_rank + h->m.rot);
     nn_config_derived_int(c, "attention.value_length", h->m.kv_rank);
     h->m.rope = nn_rope_read(c, &h->d, (nn_rope_want){ .dim = h->m.rot, .interleaved = h->interleaved, .mla = true });
+    h->index_rope = h->m.rope;
+    h->index_rope.interleaved = nn_config_bool(c, NULL, "indexer_rope_interleave", is_glm_dsa(c));
+    if (h->index_dim && h->index_rope.interleaved != is_glm_dsa(c)) nn_config_unsaid(c, "indexer_rope_interleave");
     h->m.beta = (float)nn_config_real(c, "attention.temperature_scale", "rope_parameters.llama_4_scaling_beta", 0);
     h->m.period = (int)nn_config_int(c, "rope.scaling.original_context_length",
                                      "rope_parameters.original_max_position_embeddings", 0);
     if (h->m.beta != 0) nn_config_derived_int(c, "attention.temperature_length", h->m.period);
     if (h->m.beta != 0 && h->m.period <= 0) nn_config_fail(c, "a temperature of %g needs a period", (double)h->m.beta);
+}
+
+/* Whether layer i shares is known, but in GGUF files without a list and in a head for further tokens. */
+static void bind_indexer(nn_binder *b, indexer *w, const hparams *h, int n, int i) {
+    const bool known = h->shares && i < h->d.n_layer, open = h->open_shares || i >= h->d.n_layer;
+    if (known ? h->shares[i] : open && !nn_bind_exists(b, "indexer.attn_k", "self_attn.indexer.wk")) return;
+    nn_bind_linear(b, &w->q, "indexer.attn_q_b", "self_attn.indexer.wq_b", h->m.q_rank,
+                   (int64_t)h->index_heads * h->index_dim, NN_NO_BIAS);
+    nn_bind_linear(b, &w->k, "indexer.attn_k", "self_attn.indexer.wk", n, h->index_dim, NN_NO_BIAS);
+    nn_bind_vec(b, &w->k_norm.w, "indexer.k_norm.weight", "self_attn.indexer.k_norm", h->index_dim, 0);
+    nn_bind_vec(b, &w->k_norm.b, "indexer.k_norm.bias", "self_attn.indexer.k_norm.bias", h->index_dim, 0);
+    nn_bind_linear(b, &w->weights, "indexer.proj", "self_attn.indexer.weights_proj", n, h->index_heads, NN_NO_BIAS);
 }
 
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
@@ -106,6 +186,7 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     int            n = d->n_embd;
     nn_bind_vec(b, &w->attn_norm, "attn_norm", "input_layernorm", n, 0);
     nn_bind_latent(b, &w->attn, &h->m, d);
+    if (h->index_dim) bind_indexer(b, &w->index, h, n, i);
     nn_bind_vec(b, &w->ffn_norm, "ffn_norm", "post_attention_layernorm", n, 0);
     if (!h->n_expert || i < h->n_dense) {
         nn_bind_ffn(b, &w->ffn, "mlp", n, d->n_ff);
@@ -118,8 +199,10 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
 }
 
 static nn_state state(const void *p, int i) {
-    (void)i;
-    return nn_latent_state(&((const hparams *)p)->m);
+    const hparams *h = p;
+    nn_state       s = nn_latent_state(&h->m);
+    if (!h->shares || i >= h->d.n_layer || !h->shares[i]) s.dim_index = h->index_dim;
+    return s;
 }
 
 static nn_buf feed_forward(nn_tape *t, nn_buf n, const hparams *h, const layer *w) {
@@ -137,13 +220,26 @@ static nn_buf feed_forward(nn_tape *t, nn_buf n, const hparams *h, const layer *
     return w->post_norm ? nn_rms_norm(t, y, w->post_norm, h->d.eps) : y;
 }
 
-static void block(nn_tape *t, int i, nn_buf x, const void *hp, const void *weights) {
-    const hparams *h = hp;
+/* What layer i sees, by its normed input n and its compressed query. */
+static nn_choice choose(nn_tape *t, int i, nn_buf n, nn_buf query, const hparams *h, const indexer *w) {
+    nn_buf q = nn_project(t, query, w->q), k = nn_norm_rows(t, nn_project(t, n, w->k), &w->k_norm, 1e-6f);
+    nn_rotate(t, q, k, h->index_dim, &h->index_rope);
+    nn_index_store(t, i, k);
+    return nn_choose(t, i, q, nn_project(t, n, w->weights),
+                     (nn_choose_spec){ .n_head = h->index_heads, .n_group = 1, .top = h->index_top, .block = 1 });
+}
+
+/* seen: what the last layer with an indexer chose. */
+static void block_over(nn_tape *t, int i, nn_buf x, const hparams *h, const layer *w, nn_choice *seen) {
     const nn_dims *d = &h->d;
-    const layer   *w = weights;
     nn_buf         n = nn_rms_norm(t, x, w->attn_norm, d->eps), q = nn_latent_query(t, n, &w->attn, &h->m);
-    nn_project_add(t, x, nn_latent_attend(t, i, n, q, &w->attn, &h->m, d->n_head), w->attn.o);
+    if (w->index.k.w) *seen = choose(t, i, n, q, h, &w->index);
+    nn_project_add(t, x, nn_latent_attend_over(t, i, n, q, &w->attn, &h->m, d->n_head, *seen), w->attn.o);
     nn_add(t, x, feed_forward(t, nn_rms_norm(t, x, w->ffn_norm, d->eps), h, w));
+}
+
+static void block(nn_tape *t, int i, nn_buf x, const void *hp, const void *weights) {
+    block_over(t, i, x, hp, weights, &(nn_choice){ 0 });
 }
 
 static void forward(nn_tape *t, const nn_net *net) {
@@ -152,8 +248,9 @@ static void forward(nn_tape *t, const nn_net *net) {
     const nn_ends *tw = net->top;
     const layer   *lw = net->layers;
 
-    nn_buf x = nn_embed(t, tw->embd, 1.0f);
-    for (int i = 0; i < d->n_layer; i++) block(t, i, x, h, &lw[i]);
+    nn_buf    x = nn_embed(t, tw->embd, 1.0f);
+    nn_choice seen = { 0 };
+    for (int i = 0; i < d->n_layer; i++) block_over(t, i, x, h, &lw[i], &seen);
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f, 0.0f);
 }
 

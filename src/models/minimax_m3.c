@@ -3,23 +3,32 @@
  * MiniMax M3, its text: norms on each head, part of a head rotated, gpt-oss's gated unit in every feed-forward, experts
  * behind sigmoids with a correction and a shared one beside them. Norms are stored as w - 1.
  *
- * In most layers an indexer chooses the blocks of keys that attention sees. As long as a sequence has no more blocks
- * than it chooses, it chooses all of them; longer ones are refused (nn_dims.limit), and the indexer's tensors are not
- * read.
+ * In most layers an indexer chooses the blocks of keys that attention sees, for each key head by a query of its own. A
+ * block counts as its best key, and the last ones are always seen.
  */
 #include "nn/nn.h"
 
 typedef struct hparams {
     nn_dims d;
-    int     n_expert, n_used, n_ff_expert, n_ff_shared, n_dense, rotary, block, top_blocks;
+    int     n_expert, n_used, n_ff_expert, n_ff_shared, n_dense, rotary;
+    int     index_heads, index_dim, block, top_blocks, local_blocks;
     float   scale, alpha, limit;
     nn_rope rope;
+
+    const int *sparse;      /* [n_layer]: has an indexer */
+    bool       open_sparse; /* as far as the file has its tensors */
 } hparams;
+
+typedef struct indexer {
+    nn_linear     q, k;
+    const nn_vec *q_norm, *k_norm;
+} indexer;
 
 typedef struct layer {
     const nn_vec *attn_norm, *ffn_norm;
     nn_heads      attn;
     nn_ffn        ffn;
+    indexer       index;
 } layer;
 
 static const nn_key keys[] = {
@@ -51,12 +60,36 @@ static int read_dense(nn_config *c, const hparams *h) {
     return n;
 }
 
-static bool is_sparse(nn_config *c, const hparams *h) {
-    bool named = nn_config_count(c, NULL, "layer_types") > 0, sparse = nn_config_gguf(c);
-    for (int i = 0; i < h->d.n_layer; i++)
-        sparse |= named ? nn_config_letter_at(c, "layer_types", i, 0, "minimax_m3_sparse")
-                        : nn_config_real_at(c, "sparse_attention_config.sparse_attention_freq", i, 0) != 0;
+/* Layers with an indexer: named, or those with a 1 in a list. GGUF files do not say; their tensors do. */
+static const int *read_sparse(nn_config *c, const hparams *h) {
+    int *sparse = nn_config_alloc(c, (size_t)h->d.n_layer, sizeof *sparse);
+    bool named = nn_config_count(c, NULL, "layer_types") > 0;
+    for (int i = 0; sparse && i < h->d.n_layer; i++)
+        sparse[i] = nn_config_gguf(c) ? 1
+                    : named           ? nn_config_letter_at(c, "layer_types", i, 0, "minimax_m3_sparse")
+                            : nn_config_real_at(c, "sparse_attention_config.sparse_attention_freq", i, 0) != 0;
     return sparse;
+}
+
+/* GGUF files name all sizes of the indexer. Each key head sees what one head of the indexer chose. */
+static void read_indexer(nn_config *c, hparams *h) {
+    const bool    gguf = nn_config_gguf(c);
+    const int64_t must = NN_REQUIRED_INT;
+    h->index_heads =
+        (int)nn_config_int(c, "attention.indexer.head_count",
+                           "sparse_attention_config.sparse_num_index_heads|index_n_heads", gguf ? must : 4);
+    h->index_dim = (int)nn_config_int(c, "attention.indexer.key_length",
+                                      "sparse_attention_config.sparse_index_dim|index_head_dim", gguf ? must : 128);
+    h->local_blocks = (int)nn_config_int(c, "attention.indexer.local_blocks",
+                                         "sparse_attention_config.sparse_local_block|index_local_blocks", 1);
+    h->sparse = read_sparse(c, h);
+    h->open_sparse = gguf;
+    if (h->index_heads < 1 || h->d.n_kv % h->index_heads || h->index_dim < 8 || h->index_dim > 1024 ||
+        h->index_dim % 8 || h->index_dim < h->rope.n_rot || h->local_blocks < 0 || h->local_blocks > h->top_blocks)
+        nn_config_fail(c,
+                       "an indexer of %d heads of %d elements, %d of them rotated, for %d key heads, and %d local "
+                       "blocks of %d: that makes no sense",
+                       h->index_heads, h->index_dim, h->rope.n_rot, h->d.n_kv, h->local_blocks, h->top_blocks);
 }
 
 static void setup(nn_config *c, void *p) {
@@ -87,13 +120,29 @@ static void setup(nn_config *c, void *p) {
         return;
     }
     h->n_dense = read_dense(c, h);
-    if (is_sparse(c, h)) h->d.limit = h->block * h->top_blocks;
-    nn_config_unsaid(c, "index_topk_blocks"); /* the file would lack the indexer */
+    nn_config_derived_int(c, "leading_dense_block_count", h->n_dense);
+    nn_config_derived_int(c, "expert_gating_func", 2);
+    nn_config_derived_bool(c, "expert_weights_norm", true);
+    nn_config_derived_int(c, "expert_shared_count", h->n_ff_shared / h->n_ff_expert);
+    if (h->n_ff_shared % h->n_ff_expert) nn_config_unsaid(c, "shared_intermediate_size");
+    if (h->alpha != 1.702f || h->limit != 7.0f) nn_config_unsaid(c, "swiglu_limit");
     h->rope = nn_rope_read(
         c, &h->d, (nn_rope_want){ .base = 5000000, .partial = h->rotary ? (double)h->rotary / h->d.head_dim : 0 });
+    read_indexer(c, h);
 }
 
 static void bind_top(nn_binder *b, void *out, const void *p) { nn_bind_ends(b, out, p, NN_PLUS_ONE); }
+
+static void bind_indexer(nn_binder *b, indexer *w, const hparams *h) {
+    const int n = h->d.n_embd, dim = h->index_dim;
+    nn_bind_linear(b, &w->q, "indexer.q_proj", "self_attn.index_q_proj|self_attn.indexer.q_proj", n,
+                   (int64_t)h->index_heads * dim, NN_NO_BIAS);
+    nn_bind_linear(b, &w->k, "indexer.k_proj", "self_attn.index_k_proj|self_attn.indexer.k_proj", n, dim, NN_NO_BIAS);
+    nn_bind_vec(b, &w->q_norm, "indexer.q_norm.weight", "self_attn.index_q_norm|self_attn.indexer.q_norm", dim,
+                NN_PLUS_ONE);
+    nn_bind_vec(b, &w->k_norm, "indexer.k_norm.weight", "self_attn.index_k_norm|self_attn.indexer.k_norm", dim,
+                NN_PLUS_ONE);
+}
 
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     const hparams *h = p;
@@ -103,6 +152,7 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     nn_bind_vec(b, &w->attn_norm, "attn_norm", "input_layernorm", n, NN_PLUS_ONE);
     nn_bind_qkvo(b, &w->attn, d);
     nn_bind_head_norms(b, &w->attn, d->head_dim, d->head_dim, NN_PLUS_ONE);
+    if (h->open_sparse ? nn_bind_exists(b, "indexer.k_proj", NULL) : h->sparse[i]) bind_indexer(b, &w->index, h);
     nn_bind_vec(b, &w->ffn_norm, "ffn_norm", "post_attention_layernorm", n, NN_PLUS_ONE);
     if (i < h->n_dense) {
         nn_bind_ffn(b, &w->ffn, "mlp|block_sparse_moe", n, d->n_ff);
@@ -110,6 +160,27 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     }
     nn_bind_ffn_experts(b, &w->ffn, "block_sparse_moe|mlp", n, h->n_ff_expert, h->n_expert, 0);
     nn_bind_ffn_shared(b, &w->ffn, "block_sparse_moe.shared_experts|mlp.shared_experts", n, h->n_ff_shared);
+}
+
+static nn_state state(const void *p, int i) {
+    const hparams *h = p;
+    nn_state       s = nn_state_plain(p, i);
+    if (h->sparse[i]) s.dim_index = h->index_dim;
+    return s;
+}
+
+/* What layer i sees of its normed input n. */
+static nn_choice choose(nn_tape *t, int i, nn_buf n, const hparams *h, const indexer *w) {
+    nn_buf q = nn_rms_norm_groups(t, nn_project(t, n, w->q), h->index_dim, w->q_norm, h->d.eps);
+    nn_buf k = nn_rms_norm(t, nn_project(t, n, w->k), w->k_norm, h->d.eps);
+    nn_rotate(t, q, k, h->index_dim, &h->rope);
+    nn_index_store(t, i, k);
+    return nn_choose(t, i, q, 0,
+                     (nn_choose_spec){ .n_head = h->index_heads,
+                                       .n_group = h->index_heads,
+                                       .top = h->top_blocks,
+                                       .block = h->block,
+                                       .local = h->local_blocks });
 }
 
 static void forward(nn_tape *t, const nn_net *net) {
@@ -128,7 +199,9 @@ static void forward(nn_tape *t, const nn_net *net) {
     for (int i = 0; i < d->n_layer; i++) {
         const layer *w = &lw[i];
         nn_buf       n = nn_rms_norm(t, x, w->attn_norm, d->eps);
-        nn_project_add(t, x, nn_attend(t, i, n, &w->attn, &h->rope, nn_attn_plain(d, 0), d->eps), w->attn.o);
+        nn_attn_spec a = nn_attn_plain(d, 0);
+        if (w->index.k.w) a.choice = choose(t, i, n, h, &w->index);
+        nn_project_add(t, x, nn_attend(t, i, n, &w->attn, &h->rope, a, d->eps), w->attn.o);
         nn_add(t, x, nn_ffn_apply(t, nn_rms_norm(t, x, w->ffn_norm, d->eps), &w->ffn, how));
     }
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f, 0.0f);
@@ -137,7 +210,7 @@ static void forward(nn_tape *t, const nn_net *net) {
 const nn_arch models_minimax_m3 = { NN_PARTS,
                                     .top_size = sizeof(nn_ends),
                                     .bind_top = bind_top,
-                                    .state = nn_state_plain,
+                                    .state = state,
                                     .gguf_only = true,
                                     .names =
                                         NN_NAMES("minimax-m3", "minimax_m3_vl_text", "minimax_m3_vl", "minimax_m3"),

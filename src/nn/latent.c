@@ -57,11 +57,16 @@ nn_buf nn_latent_query(nn_tape *t, nn_buf n, const nn_latent *w, const nn_latent
 
 nn_buf nn_latent_attend(nn_tape *t, int layer, nn_buf n, nn_buf query, const nn_latent *w, const nn_latent_dims *m,
                         int n_head) {
-    return nn_latent_attend_to(t, layer, n, nn_project(t, query, w->q_b), w, m, n_head);
+    return nn_latent_attend_over(t, layer, n, query, w, m, n_head, (nn_choice){ 0 });
+}
+
+nn_buf nn_latent_attend_over(nn_tape *t, int layer, nn_buf n, nn_buf query, const nn_latent *w, const nn_latent_dims *m,
+                             int n_head, nn_choice c) {
+    return nn_latent_attend_to(t, layer, n, nn_project(t, query, w->q_b), w, m, n_head, c);
 }
 
 nn_buf nn_latent_attend_to(nn_tape *t, int layer, nn_buf n, nn_buf q, const nn_latent *w, const nn_latent_dims *m,
-                           int n_head) {
+                           int n_head, nn_choice c) {
     const int dim = m->nope + m->rot;
     nn_buf    latent = nn_rms_norm(t, nn_project(t, n, w->kv), w->kv_norm, m->eps), k_rot = nn_project(t, n, w->k_rot);
     nn_buf    q_nope = nn_take_each(t, q, dim, 0, m->nope), q_rot = nn_take_each(t, q, dim, m->nope, m->rot);
@@ -71,6 +76,6 @@ nn_buf nn_latent_attend_to(nn_tape *t, int layer, nn_buf n, nn_buf q, const nn_l
         nn_scale_by_position(t, q_rot, m->beta, m->period);
     }
     nn_latent_store(t, layer, latent, k_rot);
-    nn_buf y = nn_latent_attention(t, layer, nn_project_heads(t, q_nope, w->k_b), q_rot, n_head, m->scale);
+    nn_buf y = nn_latent_attention(t, layer, nn_project_heads(t, q_nope, w->k_b), q_rot, n_head, m->scale, c);
     return nn_project_heads(t, y, w->v_b);
 }

@@ -292,6 +292,7 @@ typedef struct nn_state {
     nn_state_kind kind;
     int           n_kv, dim_k, dim_v; /* LATENT: dim_k is the latent's width, dim_v the rotated key's */
     int           window;
+    int           dim_index; /* PAGED_KV, LATENT: a key of this width beside each position, for nn_choose */
     int           conv_channels, conv_kernel;      /* FIXED: the last conv_kernel - 1 inputs of a short convolution */
     int           rec_heads, rec_dim_k, rec_dim_v; /* FIXED: a recurrent matrix per head */
 } nn_state;
@@ -334,6 +335,24 @@ typedef struct nn_apart {
         *which; /* whole numbers, [2 * reach + 1] from -reach on, further ones as the ends; NULL: no such thing */
 } nn_apart;
 
+/* Of each row, the positions that an indexer chose, or blocks of them. */
+typedef struct nn_choice {
+    nn_buf ids;          /* for each group how many, then which, rising, as int32; 0: attention sees all */
+    int    n_group, top; /* each group of heads has a choice of its own; the most that are chosen */
+    int    block;        /* positions per block; 1: positions themselves are chosen */
+} nn_choice;
+
+/*
+ * What an indexer wants to see: the best `top` positions of a row, or blocks of them by their best position; of equal ones
+ * the first. A position's score is, for a group of one head, the query times the position's key (PAGED layers:
+ * dim_index); for one group of several heads, the sum over heads of weight * max(0, query times key). The last `local`
+ * blocks are always among those that are chosen. Positive factors on a score do not matter.
+ */
+typedef struct nn_choose_spec {
+    int n_head, n_group; /* n_group: 1, with weights, or n_head, without */
+    int top, block, local;
+} nn_choose_spec;
+
 typedef struct nn_attn_spec {
     int           n_head, n_kv, dim_k, dim_v; /* dim_v 0: dim_k */
     int           window;                     /* 0: all positions; else this many, itself included */
@@ -345,7 +364,8 @@ typedef struct nn_attn_spec {
     nn_apart      apart;  /* STEP layers without a softcap */
     bool          spans;  /* STEP layers: where a batch has spans (row_begin, row_end), a row sees its own only */
     bool          strict; /* a span that sees itself whole does not do so here */
-    int chunk; /* 0: none; else only positions of the same chunk of this many; the state's window is as long */
+    int       chunk;  /* 0: none; else only positions of the same chunk of this many; the state's window is as long */
+    nn_choice choice; /* ids not 0: the row sees these positions only, as far as they are not behind it */
 } nn_attn_spec;
 
 /* SPARSEMIXER (Phi MoE): two experts, each with its share in the softmax over the logits that come near the best one.
@@ -446,7 +466,10 @@ nn_apart        nn_apart_of(nn_tape *t, const nn_apart_table *p, nn_buf q, const
                             const nn_mat *by_key);
 /* MLA in its absorbed form: q is [head][latent], its rotated part [head][rope]; the result is [head][latent]. */
 void   nn_latent_store(nn_tape *t, int layer, nn_buf latent, nn_buf k_rope);
-nn_buf nn_latent_attention(nn_tape *t, int layer, nn_buf q, nn_buf q_rope, int n_head, float scale);
+nn_buf nn_latent_attention(nn_tape *t, int layer, nn_buf q, nn_buf q_rope, int n_head, float scale, nn_choice c);
+/* The key of a position by which it is chosen; and the choice, over what `layer` has stored. weights: see the spec. */
+void      nn_index_store(nn_tape *t, int layer, nn_buf k);
+nn_choice nn_choose(nn_tape *t, int layer, nn_buf q, nn_buf weights, nn_choose_spec s);
 
 nn_buf nn_glu(nn_tape *t, nn_buf x, nn_linear gate, nn_linear up, nn_act_kind act); /* act(gate x) * up x */
 nn_buf nn_glu_clamped(nn_tape *t, nn_buf x, nn_linear gate, nn_linear up, nn_glu_spec spec);
@@ -752,9 +775,11 @@ nn_state nn_latent_state(const nn_latent_dims *m);
 nn_buf   nn_latent_query(nn_tape *t, nn_buf n, const nn_latent *w, const nn_latent_dims *m); /* what q_b takes */
 nn_buf   nn_latent_attend(nn_tape *t, int layer, nn_buf n, nn_buf query, const nn_latent *w, const nn_latent_dims *m,
                           int n_head); /* before o */
+nn_buf nn_latent_attend_over(nn_tape *t, int layer, nn_buf n, nn_buf query, const nn_latent *w, const nn_latent_dims *m,
+                             int n_head, nn_choice c);
 /* The same for queries that are projected already. */
 nn_buf nn_latent_attend_to(nn_tape *t, int layer, nn_buf n, nn_buf q, const nn_latent *w, const nn_latent_dims *m,
-                           int n_head);
+                           int n_head, nn_choice c);
 
 /* Mamba 2's mixer, as hybrid models have it. norm NULL: the gate only. */
 typedef struct nn_mamba2_dims {

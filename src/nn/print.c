@@ -17,6 +17,8 @@ static const char *const names[NN_OP_KINDS] = {
     [NN_OP_ATTN] = "attention",
     [NN_OP_LATENT_STORE] = "latent_store",
     [NN_OP_LATENT_ATTN] = "latent_attention",
+    [NN_OP_INDEX_STORE] = "index_store",
+    [NN_OP_CHOOSE] = "choose",
     [NN_OP_GLU] = "glu",
     [NN_OP_ACT] = "act",
     [NN_OP_ADD] = "add",
@@ -90,6 +92,13 @@ static void put_attn(const nn_op *op, bool bare, str *out) {
     put_vec("bias=", a->bias, bare, out);
     if (a->alibi) str_puts(out, " alibi");
     if (a->apart.which) str_printf(out, " apart=%d/%lld", a->apart.n, (long long)a->apart.which->n);
+    if (a->choice.ids) str_puts(out, " chosen");
+}
+
+static void put_choose(const nn_op *op, str *out) {
+    const nn_choose_spec *s = &op->u.choose;
+    str_printf(out, " heads=%d/%d top=%d", s->n_head, s->n_group, s->top);
+    if (s->block > 1) str_printf(out, " blocks of %d, %d local", s->block, s->local);
 }
 
 static void put_route(const nn_op *op, bool bare, str *out) {
@@ -132,6 +141,7 @@ static void put_params(const nn_op *op, bool bare, str *out) {
     case NN_OP_ROPE: put_rope(op, bare, out); break;
     case NN_OP_ATTN:
     case NN_OP_LATENT_ATTN: put_attn(op, bare, out); break;
+    case NN_OP_CHOOSE: put_choose(op, out); break;
     case NN_OP_GLU:
         str_printf(out, " %s", acts[op->u.glu.act]);
         if (op->u.glu.limit != 0)

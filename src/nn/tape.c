@@ -7,7 +7,6 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_OPS = 1 << 20 };
@@ -308,11 +307,27 @@ static void check_apart(nn_tape *t, const nn_state *s, const nn_attn_spec *a, nn
     want(t, "attention", "the width of a key's terms", width(t, p->k), (int64_t)a->n_head * p->n);
 }
 
+/* Positions that were chosen are gathered: nothing may depend on where they stood. */
+static void check_choice(nn_tape *t, int layer, const nn_attn_spec *a) {
+    const nn_choice *c = &a->choice;
+    nn_state_kind    kind = t->state[layer].kind;
+    if (!c->ids) return;
+    if ((kind != NN_STATE_PAGED_KV && kind != NN_STATE_PAGED_LATENT) || a->window || a->chunk || a->bias || a->alibi ||
+        a->sinks || a->softcap != 0 || c->n_group < 1 || a->n_kv % c->n_group)
+        fail(t, "attention: layer %d cannot see what %d groups of heads chose", layer, c->n_group);
+    want(t, "attention", "the choice's width", width(t, c->ids), (int64_t)c->n_group * (1 + c->top));
+}
+
 nn_buf nn_attention(nn_tape *t, int layer, nn_buf q, nn_attn_spec a) {
     if (a.dim_v == 0) a.dim_v = a.dim_k;
-    nn_buf out = like(t, q, (int64_t)a.n_head * a.dim_v);
-    nn_op *op =
-        a.apart.which ? PUSH(t, NN_OP_ATTN, layer, out, q, a.apart.q, a.apart.k) : PUSH(t, NN_OP_ATTN, layer, out, q);
+    nn_buf out = like(t, q, (int64_t)a.n_head * a.dim_v), in[NN_MAX_IN] = { q };
+    int    n_in = 1;
+    if (a.apart.which) {
+        in[n_in++] = a.apart.q;
+        in[n_in++] = a.apart.k;
+    }
+    if (a.choice.ids) in[n_in++] = a.choice.ids;
+    nn_op *op = push(t, NN_OP_ATTN, layer, out, in, n_in);
     if (!op) return out;
     const nn_state *s = &t->state[layer];
     if (a.apart.which) check_apart(t, s, &a, q);
@@ -327,6 +342,7 @@ nn_buf nn_attention(nn_tape *t, int layer, nn_buf q, nn_attn_spec a) {
     if (a.spans && s->kind != NN_STATE_STEP) fail(t, "attention: layer %d keeps more than a step's spans", layer);
     if (a.strict) t->strict = true;
     check_bias(t, &a);
+    check_choice(t, layer, &a);
     if (a.chunk < 0 || (a.chunk && a.window != a.chunk))
         fail(t, "attention: chunks of %d in a window of %d", a.chunk, a.window);
     if (a.sinks) want(t, a.sinks->name, "the number of sinks", a.sinks->n, a.n_head);
@@ -343,57 +359,45 @@ void nn_latent_store(nn_tape *t, int layer, nn_buf latent, nn_buf k_rope) {
     want(t, "latent_store", "the rotated key's width", width(t, k_rope), s->dim_v);
 }
 
-nn_buf nn_latent_attention(nn_tape *t, int layer, nn_buf q, nn_buf q_rope, int n_head, float scale) {
-    nn_buf out = like(t, q, width(t, q));
-    nn_op *op = PUSH(t, NN_OP_LATENT_ATTN, layer, out, q, q_rope);
+nn_buf nn_latent_attention(nn_tape *t, int layer, nn_buf q, nn_buf q_rope, int n_head, float scale, nn_choice c) {
+    nn_buf       out = like(t, q, width(t, q));
+    const nn_buf in[] = { q, q_rope, c.ids };
+    nn_op       *op = push(t, NN_OP_LATENT_ATTN, layer, out, in, c.ids ? 3 : 2);
     if (!op) return out;
     const nn_state *s = &t->state[layer];
     if (s->kind != NN_STATE_PAGED_LATENT) fail(t, "latent_attention: layer %d declares no latent", layer);
     want(t, "latent_attention", "the query's width", width(t, q), (int64_t)n_head * s->dim_k);
     want(t, "latent_attention", "the rotated query's width", width(t, q_rope), (int64_t)n_head * s->dim_v);
-    op->u.attn = (nn_attn_spec){ .n_head = n_head, .n_kv = 1, .dim_k = s->dim_k, .dim_v = s->dim_v, .scale = scale };
+    op->u.attn = (nn_attn_spec){
+        .n_head = n_head, .n_kv = 1, .dim_k = s->dim_k, .dim_v = s->dim_v, .scale = scale, .choice = c
+    };
+    check_choice(t, layer, &op->u.attn);
     return out;
 }
 
-/* --- biases by distance ----------------------------------------------------------------------------------------- */
-
-static nn_vec *new_bias(nn_tape *t, const char *name, int n_head, int64_t reach, float **data) {
-    int64_t n = n_head * (2 * reach + 1);
-    nn_vec *v = !t->failed ? arena_calloc(t->mem, 1, sizeof *v) : NULL;
-    *data = v ? arena_calloc(t->mem, (size_t)n, sizeof **data) : NULL;
-    if (*data) {
-        *v = (nn_vec){ .name = name, .n = n, .data = *data };
-        return v;
-    }
-    if (!t->failed) err_set_nomem(&t->error);
-    t->failed = true;
-    return NULL;
+void nn_index_store(nn_tape *t, int layer, nn_buf k) {
+    nn_op *op = PUSH(t, NN_OP_INDEX_STORE, layer, 0, k);
+    if (!op) return;
+    if (t->state[layer].dim_index <= 0) fail(t, "index_store: layer %d declares no index", layer);
+    want(t, "index_store", "the key's width", width(t, k), t->state[layer].dim_index);
 }
 
-/* Keys behind the query have the upper half. The logarithm is taken as the reference does: in f32. */
-static int bucket_of(int distance, int n_bucket, int max_distance) {
-    int half = n_bucket / 2, exact = half / 2, far = distance > 0 ? half : 0, n = abs(distance);
-    if (n < exact) return far + n;
-    float share = logf((float)n / (float)exact) / (float)log((double)max_distance / exact);
-    int   at = exact + (int)(share * (float)(half - exact));
-    return far + (at < half ? at : half - 1);
-}
-
-const nn_vec *nn_bias_buckets(nn_tape *t, const nn_vec *table, int n_head, int n_bucket, int max_distance) {
-    float *data;
-    if (t->failed) return NULL;
-    if (n_bucket < 4 || n_bucket > 4096 || max_distance <= n_bucket / 4 || max_distance > 1 << 16 ||
-        table->n != (int64_t)n_bucket * n_head) {
-        fail(t, "biases: %lld values for %d buckets of %d heads up to a distance of %d", (long long)table->n, n_bucket,
-             n_head, max_distance);
-        return NULL;
+nn_choice nn_choose(nn_tape *t, int layer, nn_buf q, nn_buf weights, nn_choose_spec s) {
+    nn_choice    c = { .n_group = s.n_group, .top = s.top, .block = s.block };
+    const nn_buf in[] = { q, weights };
+    if (s.n_head < 1 || s.n_group != (weights ? 1 : s.n_head) || s.top < 1 || s.block < 1 || s.local < 0 ||
+        s.local > s.top || (int64_t)s.top * s.block > NN_MAX_CHOSEN) {
+        fail(t, "choose: %d heads choose %d times %d blocks of %d, %d of them local", s.n_head, s.n_group, s.top,
+             s.block, s.local);
+        return c;
     }
-    nn_vec *out = new_bias(t, table->name, n_head, max_distance, &data);
-    for (int h = 0; out && h < n_head; h++) {
-        for (int d = -max_distance; d <= max_distance; d++)
-            *data++ = table->data[bucket_of(d, n_bucket, max_distance) * n_head + h];
-    }
-    return out;
+    c.ids = like(t, q, (int64_t)s.n_group * (1 + s.top));
+    nn_op *op = push(t, NN_OP_CHOOSE, layer, c.ids, in, weights ? 2 : 1);
+    if (!op) return c;
+    want(t, "choose", "the query's width", width(t, q), (int64_t)s.n_head * t->state[layer].dim_index);
+    if (weights) want(t, "choose", "the weights' width", width(t, weights), s.n_head);
+    op->u.choose = s;
+    return c;
 }
 
 /* --- feed-forward ----------------------------------------------------------------------------------------------- */

@@ -29,6 +29,8 @@ typedef enum nn_op_kind {
     NN_OP_ATTN,
     NN_OP_LATENT_STORE,
     NN_OP_LATENT_ATTN,
+    NN_OP_INDEX_STORE,
+    NN_OP_CHOOSE,
     NN_OP_GLU,
     NN_OP_ACT,
     NN_OP_ADD,
@@ -65,7 +67,7 @@ typedef enum nn_row_kind {
     NN_ROWS_LOGITS,  /* the first of them: those that also go through the head */
 } nn_row_kind;
 
-enum { NN_MAX_IN = 5, NN_MAX_EXPERTS = 4096 };
+enum { NN_MAX_IN = 5, NN_MAX_EXPERTS = 4096, NN_MAX_CHOSEN = 1 << 20 };
 
 typedef struct nn_op {
     nn_op_kind kind;
@@ -99,11 +101,12 @@ typedef struct nn_op {
             float beta;
             int   period, offset; /* added to the position */
         } pos_scale;
-        nn_attn_spec  attn; /* LATENT_ATTN: dim_k latent, dim_v rotated part */
-        nn_glu_spec   glu;
-        nn_act_kind   act;   /* ACT, GATE */
-        float         scale; /* ADD, SCALE; SOFTCAP: the cap; CLIP: the limit; SPARSIFY: deviations; MATCH_SIZE: eps */
-        const nn_vec *each;  /* SCALE_EACH */
+        nn_attn_spec   attn;   /* LATENT_ATTN: dim_k latent, dim_v rotated part; what was chosen is its last input */
+        nn_choose_spec choose; /* in: query, and weights of heads where they are added up */
+        nn_glu_spec    glu;
+        nn_act_kind    act;   /* ACT, GATE */
+        float          scale; /* ADD, SCALE; SOFTCAP: the cap; CLIP: the limit; SPARSIFY: deviations; MATCH_SIZE: eps */
+        const nn_vec  *each;  /* SCALE_EACH */
         struct {
             const nn_vec *w;
             float         scale;

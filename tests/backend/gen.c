@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/gen.h"
+#include "backend/world.h"
 
 #include "tensor/codec.h"
 
@@ -255,7 +256,33 @@ static nn_buf step_attention(gen *g, nn_buf h) {
     return nn_attention(g->t, g->layer, q, a);
 }
 
-static nn_buf latent(gen *g, nn_buf h) {
+/* Of sequences that are longer than what is chosen, and of some that are not. */
+static nn_choice choose(gen *g, nn_buf h, int n_group, int dim) {
+    bool           blocks = n_group > 1 || suite_chance(g->s, 40);
+    nn_choose_spec c = { .n_head = blocks ? n_group : suite_int(g->s, 2, 9), .n_group = n_group, .block = 1 };
+    if (blocks) {
+        c.block = PICK(g, 1, 3, 4, 16);
+        c.local = suite_int(g->s, 0, 2);
+    }
+    c.top = suite_int(g->s, 4, 9);
+    g->state[g->layer].dim_index = dim;
+    nn_index_store(g->t, g->layer, norm(g, project(g, h, "index_k", dim)));
+    return nn_choose(g->t, g->layer, project(g, h, "index_q", (int64_t)c.n_head * dim),
+                     blocks ? 0 : project(g, h, "index_w", c.n_head), c);
+}
+
+static nn_buf chosen(gen *g, nn_buf h) {
+    int          n_kv = suite_int(g->s, 1, 3), n_head = n_kv * suite_int(g->s, 1, 3), dim = PICK(g, 8, 32, 72);
+    nn_attn_spec a = { .n_head = n_head, .n_kv = n_kv, .dim_k = dim, .scale = 1.0f / sqrtf((float)dim) };
+    g->state[g->layer] = nn_state_kv(n_kv, dim, 0);
+    nn_buf q = project(g, h, "q", (int64_t)n_head * dim), k = project(g, h, "k", (int64_t)n_kv * dim),
+           v = project(g, h, "v", (int64_t)n_kv * dim);
+    nn_kv_store(g->t, g->layer, k, v);
+    a.choice = choose(g, h, suite_chance(g->s, 50) ? n_kv : 1, PICK(g, 8, 24, 64));
+    return nn_attention(g->t, g->layer, q, a);
+}
+
+static nn_buf latent(gen *g, nn_buf h, bool over) {
     int n_head = suite_int(g->s, 1, 4), wide = PICK(g, 16, 32, 64), turned = PICK(g, 8, 16), plain = PICK(g, 16, 32),
         out = PICK(g, 8, 32);
     g->state[g->layer] = (nn_state){ .kind = NN_STATE_PAGED_LATENT, .n_kv = 1, .dim_k = wide, .dim_v = turned };
@@ -269,7 +296,10 @@ static nn_buf latent(gen *g, nn_buf h) {
     nn_rope_apply(g->t, k_rope, turned, &r);
     nn_buf absorbed = nn_project_heads(g->t, q_plain, mat(g, "k_b", wide, plain, n_head));
     nn_latent_store(g->t, g->layer, c, k_rope);
-    nn_buf y = nn_latent_attention(g->t, g->layer, absorbed, q_rope, n_head, 1.0f / sqrtf((float)(plain + turned)));
+    const float scale = 1.0f / sqrtf((float)(plain + turned));
+    nn_choice   seen = { 0 };
+    if (over) seen = choose(g, h, 1, PICK(g, 16, 40));
+    nn_buf y = nn_latent_attention(g->t, g->layer, absorbed, q_rope, n_head, scale, seen);
     return nn_project_heads(g->t, y, mat(g, "v_b", out, wide, n_head));
 }
 
@@ -434,7 +464,10 @@ static nn_buf mixer(gen *g, nn_buf h, int kind) {
     case GEN_ATTN: return attention(g, h, false);
     case GEN_WINDOW: return attention(g, h, true);
     case GEN_STEP: return step_attention(g, h);
-    case GEN_LATENT: return latent(g, h);
+    case GEN_LATENT: return latent(g, h, false);
+    case GEN_CHOSEN:
+        if (!gen_can_choose(g->s)) return attention(g, h, false);
+        return suite_chance(g->s, 50) ? latent(g, h, true) : chosen(g, h);
     case GEN_CONV: return short_conv(g, h);
     case GEN_DELTA: return delta(g, h);
     case GEN_SCAN: return scan(g, h);
@@ -514,6 +547,26 @@ nn_model *gen_model(suite *s, gen_want want) {
     nn_logits(g.t, last, linear(&g, "head", m->dims->n_vocab, g.n_embd), suite_chance(s, 50) ? 0.7f : 0.0f,
               suite_chance(s, 50) ? 5.0f : 0.0f);
     return finish(&g);
+}
+
+bool gen_can_choose(suite *s) {
+    if (s->chooses == 0) {
+        suite           own = *s;
+        nn_exec_options o;
+        nn_memory       mem;
+        err             e = { 0 };
+        own.random = 1;
+        own.chooses = 1;
+        o = world_options(&own);
+        nn_model *m =
+            gen_model(&own, (gen_want){ .type = TENSOR_F32, .mixer = GEN_CHOSEN, .ffn = GEN_MLP, .n_layer = 1 });
+        int rc = s->backend->measure(&mem, &s->device, m, &o, &e);
+        FACT(s, rc == 0 || (e.code == ERR_UNSUPPORTED && (strstr(e.msg, "index_store") || strstr(e.msg, "choose"))),
+             "attention over chosen positions: %s", e.msg);
+        gen_free(m);
+        s->chooses = rc == 0 ? 1 : 2;
+    }
+    return s->chooses == 1;
 }
 
 void gen_free(nn_model *m) {

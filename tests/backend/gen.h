@@ -9,6 +9,7 @@ typedef enum gen_mixer {
     GEN_ATTN,
     GEN_WINDOW,
     GEN_LATENT,
+    GEN_CHOSEN, /* attention over chosen positions; any other where the device has none */
     GEN_CONV,
     GEN_DELTA,
     GEN_SSM,
@@ -28,6 +29,8 @@ typedef struct gen_want {
 
 nn_model *gen_model(suite *s, gen_want want); /* never NULL: without memory the program ends */
 void      gen_free(nn_model *m);
+/* Whether the device has attention over chosen positions; one that has not says so by the name of an op. */
+bool gen_can_choose(suite *s);
 
 /* A model of one product with this type, whatever it is: for asking a backend whether it takes it. */
 nn_model *gen_product(suite *s, int type, bool embedding);

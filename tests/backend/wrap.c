@@ -278,7 +278,9 @@ static int wrong_op(wrap_exec *x, int i, err *e) {
     int               rc;
     if (!op->out) return wrong_store(x, i, e);
     if ((rc = b->run(x->inner, i, i + 1, e)) < 0) return rc;
-    size_t n = floats_of(x, op->out), at = op->kind == NN_OP_ROUTE ? 1 : n / 2; /* a weight, not an expert's number */
+    size_t n = floats_of(x, op->out), at = op->kind == NN_OP_ROUTE    ? 1 /* a weight, not an expert's number */
+                                           : op->kind == NN_OP_CHOOSE ? 0 /* how many were chosen */
+                                                                      : n / 2;
     float *v = n > at ? malloc(n * sizeof *v) : NULL;
     if (!v) return n > at ? err_set_nomem(e) : 0;
     if ((rc = backend_bound(x->inner, &x->batch, i, &bound, e)) == 0 && (rc = b->read(x->inner, op->out, v, e)) == 0) {

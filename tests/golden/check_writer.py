@@ -26,7 +26,7 @@ SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "
 # The writer refuses these: rows in another order; a block type that GGUF lays out otherwise; what the format has no key
 # or no place for (multipliers that it wants in the weights, sparsity per layer, a name that depends on the layers).
 REFUSED = {"qwen3_5_text", "qwen3_5_moe_text", "gpt_oss_mxfp4", "apertus", "baichuan_alibi", "jais", "minicpm3", "falcon_h1", "gemma3n_text", "nemotron_h_moe",
-           "nemotron_h_latent", "deepseek_v32_dense", "glm_moe_dsa_dense", "minimax_m3"} | set(gguf_moe.NOT_GGUF)
+           "nemotron_h_latent"} | set(gguf_moe.NOT_GGUF)
 
 
 def read(path):

@@ -162,6 +162,8 @@ def keys(g, c, r, a, set_key):
     if "index_topk" in c:
         for k, v in (("head_count", c["index_n_heads"]), ("key_length", c["index_head_dim"]), ("top_k", c["index_topk"])):
             set_key(g, "attention.indexer." + k, v)
+    if "indexer_types" in c:
+        set_key(g, "attention.indexer.types", [t == "full" for t in c["indexer_types"]])
     routing_keys(g, c, a, set_key)
     hybrid_keys(g, c, a, kv, set_key)
     if a in ("olmoe", "flex_olmo"):

@@ -43,9 +43,12 @@ add("mistral4", "Mistral4", "mistral4", {
                         "rope_theta": 10000.0, "rope_type": "yarn", "type": "yarn"}})
 DSA = {**MLA_MOE, "n_shared_experts": 1, "norm_topk_prob": True, "routed_scaling_factor": 2.5, "index_n_heads": 2,
        "index_head_dim": 32}
-add("deepseek_v32", "DeepseekV32", "deepseek_v32", {**DSA, "n_group": 4, "topk_group": 2, "index_topk": 16})
+CHOOSE = {**DSA, "index_n_heads": 8, "index_topk": 8}
+add("deepseek_v32", "DeepseekV32", "deepseek_v32", {**CHOOSE, "n_group": 4, "topk_group": 2})
 add("deepseek_v32_dense", "DeepseekV32", "deepseek_v32", {**DSA, "n_group": 4, "topk_group": 2, "index_topk": 512})
-add("glm_moe_dsa", "GlmMoeDsa", "glm_moe_dsa", {**DSA, "n_group": 1, "topk_group": 1, "index_topk": 16})
+add("glm_moe_dsa", "GlmMoeDsa", "glm_moe_dsa", {
+    **CHOOSE, "n_group": 1, "topk_group": 1, "num_hidden_layers": 3, "n_routed_experts": 4,
+    "indexer_types": ["full", "shared", "full"]})
 add("glm_moe_dsa_dense", "GlmMoeDsa", "glm_moe_dsa", {**DSA, "n_group": 1, "topk_group": 1, "index_topk": 512})
 
 # experts behind plain attention

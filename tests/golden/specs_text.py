@@ -179,6 +179,12 @@ def m3(config):
 add_family("minimax_m3", "MiniMaxM3SparseForConditionalGeneration", m3, M3,
            rename=lambda n: re.sub(r"block_sparse_moe\.(gate|up|down)_proj", r"mlp.\1_proj", n),
            rules=[(r"mlp\.(experts\.)?gate_up_proj", "fan", 2.0, 0)])
+add_family("minimax_m3_chosen", "MiniMaxM3SparseForConditionalGeneration", m3, {
+    **M3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "partial_rotary_factor": 1.0,
+    "sparse_attention_config": {"sparse_num_index_heads": 2, "sparse_index_dim": 16, "sparse_block_size": 4,
+                                "sparse_topk_blocks": 3, "sparse_local_block": 1, "sparse_attention_freq": [0, 1, 1]}},
+           rename=lambda n: re.sub(r"block_sparse_moe\.(gate|up|down)_proj", r"mlp.\1_proj", n),
+           rules=[(r"mlp\.(experts\.)?gate_up_proj", "fan", 2.0, 0)])
 
 
 # Llama 3.2 Vision: a layer that looks at the picture is passed by where there is none.

@@ -657,6 +657,102 @@ static void check_lanes(check *c, const kernels *k, kv_type kt, kv_type vt, int 
     }
 }
 
+/* Scores of an indexer: near those in double precision, and the same bits in pieces and with pages of another size. */
+static void check_index(check *c, const kernels *k) {
+    static const kv_type types[] = { KV_F32, KV_F16, KV_BF16 };
+    const kv_type        type = types[check_int(c, 0, 2)];
+    const int            dim = 8 * check_int(c, 1, 20), heads = check_int(c, 0, 2) ? check_int(c, 1, 70) : 1;
+    const bool           plain = heads == 1 && check_int(c, 0, 1);
+    scene                s = {
+                       .n = check_int(c, 1, 330), .n_head = heads, .causal = true, .bias_reach = -1, .q_scale = 1, .k_scale = 1
+    };
+    data d, e;
+    kv_layout_init(&s.layout, type, type, 16 << check_int(c, 0, 3), 1, dim, dim, true);
+    data_open(c, &s, &d);
+    pages_open(&d, &s.layout, s.n);
+    store_all(c, k, &s.layout, &d, s.n);
+    kv_layout other;
+    kv_layout_init(&other, type, type, 16 << check_int(c, 0, 3), 1, dim, dim, true);
+    e = d;
+    pages_open(&e, &other, s.n);
+    store_all(c, k, &other, &e, s.n);
+    float *score = alloc(((size_t)s.n + 16) * sizeof *score), *again = alloc(((size_t)s.n + 16) * sizeof *again);
+    float *w = alloc((size_t)heads * sizeof *w), *key = alloc((size_t)dim * sizeof *key);
+    for (int h = 0; h < heads; h++) w[h] = d.q[h] * (h % 3 ? 1.0f : -1.0f);
+    attn_index_args a = { .q = d.q,
+                          .weights = plain ? NULL : w,
+                          .n_head = heads,
+                          .layout = &s.layout,
+                          .pages = d.table,
+                          .page_off = PAGE_OFF };
+    k->attn.index(&a, 0, s.n, score, d.scratch.data);
+    a.layout = &other;
+    a.pages = e.table;
+    const int cut = check_int(c, 0, s.n / ATTN_CHUNK) * ATTN_CHUNK;
+    k->attn.index(&a, 0, cut, again, d.scratch.data);
+    k->attn.index(&a, cut, s.n, again + cut, d.scratch.data);
+    CHECK(c, memcmp(score, again, (size_t)s.n * sizeof *score) == 0, "scores of %s in pieces differ", type_names[type]);
+    for (int p = 0; p < s.n; p++) {
+        double sum = 0, size = 0;
+        load_position(&s.layout, d.pages[p / s.layout.tokens].data + PAGE_OFF, p % s.layout.tokens, key, key);
+        for (int h = 0; h < heads; h++) {
+            double dot = 0, most = 0;
+            for (int i = 0; i < dim; i++) {
+                dot += (double)d.q[h * dim + i] * (double)key[i];
+                most += fabs((double)d.q[h * dim + i] * (double)key[i]);
+            }
+            sum += plain ? dot : (double)w[h] * fmax(dot, 0);
+            size += plain ? most : fabs((double)w[h]) * most;
+        }
+        CHECK(c, fabs((double)score[p] - sum) <= 1e-5 * size + 1e-12, "%s, %d heads of %d: score %g instead of %g",
+              type_names[type], heads, dim, (double)score[p], sum);
+    }
+    free(score);
+    free(again);
+    free(w);
+    free(key);
+    pages_close(c, &e);
+    pages_close(c, &d);
+    data_close(c, &d);
+}
+
+/* Positions taken out of pages hold what they held, whatever the type and the sizes of pages. */
+static void check_taken(check *c, const kernels *k) {
+    scene      s = random_scene(c);
+    kv_layout *l = &s.layout, to;
+    const int  head = check_int(c, 0, l->n_kv - 1), tokens = 16 << check_int(c, 0, 3);
+    data       d;
+    int        n = 0;
+    data_open(c, &s, &d);
+    pages_open(&d, l, s.n);
+    store_all(c, k, l, &d, s.n);
+    kv_layout_init(&to, l->k_type, l->v_type, tokens, 1, l->k_dim, l->v_dim, l->v_in_k);
+    int32_t *at = alloc((size_t)s.n * sizeof *at);
+    for (int p = 0; p < s.n; p++) {
+        if (check_int(c, 0, 2)) at[n++] = p;
+    }
+    check_guard  out = check_guard_alloc((size_t)((n + tokens - 1) / tokens) * to.layer_bytes, 0);
+    const size_t all = (size_t)l->n_kv * (size_t)(l->k_dim + l->v_dim), one = (size_t)(l->k_dim + l->v_dim);
+    float       *was = alloc(all * sizeof *was), *is = alloc(one * sizeof *is);
+    float       *was_v = was + (size_t)l->n_kv * (size_t)l->k_dim, *is_v = is + l->k_dim;
+    kv_take_positions(l, d.table, PAGE_OFF, head, at, n, &to, out.data);
+    for (int i = 0; i < n; i++) {
+        load_position(l, d.pages[at[i] / l->tokens].data + PAGE_OFF, at[i] % l->tokens, was, was_v);
+        load_position(&to, out.data + (size_t)(i / tokens) * to.layer_bytes, i % tokens, is, is_v);
+        const bool same_k = memcmp(is, was + (size_t)head * (size_t)l->k_dim, (size_t)l->k_dim * sizeof *is) == 0;
+        const bool same_v =
+            l->v_in_k || memcmp(is_v, was_v + (size_t)head * (size_t)l->v_dim, (size_t)l->v_dim * sizeof *is) == 0;
+        CHECK(c, same_k && same_v, "k %s v %s: position %d is another one when it is taken out", type_names[l->k_type],
+              type_names[l->v_type], at[i]);
+    }
+    CHECK(c, check_guard_free(&out), "canary of what was taken");
+    free(at);
+    free(was);
+    free(is);
+    pages_close(c, &d);
+    data_close(c, &d);
+}
+
 int main(int argc, char **argv) {
     check   c;
     kernels k;
@@ -667,6 +763,10 @@ int main(int argc, char **argv) {
         scene s = random_scene(&c);
         if (c.quick) s.n = (s.n + 2) / 3;
         check_scene(&c, &k, &s);
+    }
+    for (int i = 0; i < n; i++) {
+        check_index(&c, &k);
+        check_taken(&c, &k);
     }
     for (int i = 0; i < KV_TYPE_COUNT; i++) {
         check_lanes(&c, &k, (kv_type)i, (kv_type)i, 96);

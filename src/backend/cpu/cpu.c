@@ -36,6 +36,8 @@ static void cpu_free(nn_exec *base) {
     free(x->packed);
     free(x->parts);
     free(x->folds);
+    free(x->scores);
+    free(x->scored);
     free(x->scratch);
     free(x->times);
     cpu_adapt_free(x);
@@ -45,7 +47,7 @@ static void cpu_free(nn_exec *base) {
 
 /* What may change a bit of a result: raised with every change in kernels, in the layout of pages or in the order of
  * operations. The instruction sets count, too. */
-enum { ARITHMETIC = 7 };
+enum { ARITHMETIC = 8 };
 
 /* What could be streamed, and what is. */
 static int find_experts(cpu_exec *x, err *e) {

@@ -58,6 +58,8 @@ typedef struct cpu_rope {
 typedef struct cpu_layer {
     kv_layout layout;
     size_t    page_off;
+    kv_layout index, gathered; /* keys of an index, and pages of positions that were chosen (choose.c) */
+    size_t    index_off;
     float    *fixed; /* [n_slots][fixed_floats] */
     size_t    fixed_floats;
 } cpu_layer;
@@ -129,7 +131,10 @@ typedef struct cpu_exec {
     float      *packed; /* latent queries, then latent keys */
     float      *parts;  /* results of chunks where a context is shared among workers */
     size_t      parts_floats;
-    atomic_int *folds;   /* [2 * n_threads]: units done of a sequence's key head; 0 between steps */
+    atomic_int *folds;  /* [2 * n_threads]: units done of a sequence's key head; 0 between steps */
+    float      *scores; /* [n_threads][score_floats]: of positions, where an indexer chooses */
+    size_t      score_floats;
+    atomic_int *scored;  /* [n_threads]: pieces done of a row; 0 between steps */
     uint8_t    *scratch; /* per worker */
     size_t      scratch_bytes;
 
@@ -178,11 +183,20 @@ void cpu_quant(cpu_exec *x, const cpu_item *it, int worker);
 void cpu_quant_piece(cpu_exec *x, int area, nn_buf b, int64_t at, int64_t n);
 void cpu_attention(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker);
 void cpu_kv_store(cpu_exec *x, const nn_op *op, int worker);
-void cpu_pack(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker);
-void cpu_conv(cpu_exec *x, const nn_op *op, int worker);
-void cpu_delta(cpu_exec *x, const nn_op *op, int worker);
-void cpu_ssm(cpu_exec *x, const nn_op *op, int worker);
-void cpu_scan(cpu_exec *x, const nn_op *op, int worker);
+/* The pages of sequence s in a layer; its rows in an attention op. */
+const void **cpu_pages_of(const cpu_exec *x, int layer, int s);
+attn_args    cpu_attn_of(cpu_exec *x, const nn_op *op, int s);
+/* Indexers (choose.c). pays: a sequence is longer than what is chosen of it; else attention over everything is the same. */
+void   cpu_index_store(cpu_exec *x, const nn_op *op, int worker);
+void   cpu_choose(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker);
+bool   cpu_chosen_pays(const cpu_exec *x, const nn_op *op);
+void   cpu_chosen_attention(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker);
+size_t cpu_chosen_scratch(const cpu_exec *x, const nn_op *op);
+void   cpu_pack(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker);
+void   cpu_conv(cpu_exec *x, const nn_op *op, int worker);
+void   cpu_delta(cpu_exec *x, const nn_op *op, int worker);
+void   cpu_ssm(cpu_exec *x, const nn_op *op, int worker);
+void   cpu_scan(cpu_exec *x, const nn_op *op, int worker);
 
 int  cpu_adapt_set(nn_exec *base, int number, const nn_adapter_set *set, err *e);
 int  cpu_adapt_begin(cpu_exec *x, err *e); /* sorts the rows of x->base.batch by set */

@@ -261,16 +261,23 @@ static void parts_need(lowering *l, const nn_op *op) {
     if (floats > l->parts_floats && floats <= PARTS_MOST) l->parts_floats = floats;
 }
 
+/* Room of a worker for what was chosen. */
+static void chosen_need(lowering *l, const nn_op *op) {
+    if (op->u.attn.choice.ids) scratch_need(l, cpu_chosen_scratch(l->x, op));
+}
+
 static int lower_latent(lowering *l, int i, const nn_op *op) {
     const nn_state *s = &l->x->base.x.model->state[op->layer];
     bool            stores = op->kind == NN_OP_LATENT_STORE;
     size_t          floats = (size_t)(s->dim_k + s->dim_v) * (size_t)(stores ? 1 : op->u.attn.n_head);
     if (floats > l->pack_floats) l->pack_floats = floats;
     if (!stores) parts_need(l, op);
+    if (!stores) chosen_need(l, op);
     touch_buf(l, op->in[0], false);
     touch_buf(l, op->in[1], false);
     touch(l, AT_PACK, 1, true);
     push(l, CPU_ITEM_PACK, i);
+    if (op->in[2]) touch_buf(l, op->in[2], false);
     touch(l, AT_PACK, 1, false);
     touch(l, AT_STATE + (size_t)op->layer * SPACE, 1, stores);
     if (op->out) touch_buf(l, op->out, true);
@@ -305,7 +312,15 @@ static int lower_op(lowering *l, int i) {
     case NN_OP_EXPERTS: return lower_product(l, i, op);
     case NN_OP_LATENT_STORE:
     case NN_OP_LATENT_ATTN: return lower_latent(l, i, op);
-    case NN_OP_ATTN: parts_need(l, op); break;
+    case NN_OP_ATTN:
+        parts_need(l, op);
+        chosen_need(l, op);
+        break;
+    case NN_OP_CHOOSE:
+        x->score_floats = (size_t)x->base.x.options.limits.max_pages * (size_t)x->base.x.options.limits.page_tokens;
+        x->score_floats = (x->score_floats + ATTN_CHUNK - 1) / ATTN_CHUNK * ATTN_CHUNK;
+        scratch_need(l, attn_scratch_bytes(&x->layers[op->layer].index, 0));
+        break;
     case NN_OP_ROPE:
         table = rope_table(x, &op->u.rope.rope);
         touch(l, AT_ROPE + (size_t)table * SPACE, 1, false);
@@ -346,7 +361,7 @@ static int lower_op(lowering *l, int i) {
         if (k > 0 || !same_heads(l, op)) touch_buf(l, op->in[k], false);
     }
     if (op->out) touch_buf(l, op->out, true);
-    if (op->layer >= 0) touch(l, state_at(x, op->layer), 1, op->kind != NN_OP_ATTN);
+    if (op->layer >= 0) touch(l, state_at(x, op->layer), 1, op->kind != NN_OP_ATTN && op->kind != NN_OP_CHOOSE);
     cpu_item *it = push(l, CPU_ITEM_OP, i);
     if (it) it->aux = table;
     return l->rc;
@@ -416,6 +431,19 @@ static int alloc_step_pages(cpu_exec *x, err *e) {
     return x->step_pages && x->step_ptrs && x->step_first ? 0 : err_set_nomem(e);
 }
 
+/* Keys of an index decide what is seen at all: they keep 16 bits where pages have fewer. */
+static int index_layout(cpu_exec *x, int i, int g, err *e) {
+    const nn_state *s = &x->base.x.model->state[i];
+    cpu_layer      *y = &x->layers[i];
+    kv_type         type = y->layout.k_type == KV_F32 || y->layout.k_type == KV_BF16 ? y->layout.k_type : KV_F16;
+    if (!kv_layout_init(&y->index, type, type, y->layout.tokens, 1, s->dim_index, s->dim_index, true))
+        return err_set(e, ERR_UNSUPPORTED, "layer %d: pages of %d positions cannot hold an index of width %d", i,
+                       y->layout.tokens, s->dim_index);
+    y->index_off = x->base.x.memory.page_bytes[g];
+    x->base.x.memory.page_bytes[g] += (y->index.layer_bytes + 63) / 64 * 64;
+    return 0;
+}
+
 static int layer_layout(cpu_exec *x, int i, err *e) {
     const nn_state        *s = &x->base.x.model->state[i];
     const nn_exec_options *o = &x->base.x.options;
@@ -444,7 +472,9 @@ static int layer_layout(cpu_exec *x, int i, err *e) {
                        o->limits.page_tokens, s->dim_k, s->dim_v);
     y->page_off = x->base.x.memory.page_bytes[g];
     x->base.x.memory.page_bytes[g] += (y->layout.layer_bytes + 63) / 64 * 64;
-    return 0;
+    (void)kv_layout_init(&y->gathered, y->layout.k_type, y->layout.v_type, ATTN_CHUNK, 1, y->layout.k_dim,
+                         y->layout.v_dim, latent);
+    return s->dim_index ? index_layout(x, i, g, e) : 0;
 }
 
 static int alloc_state(cpu_exec *x, err *e) {
@@ -495,6 +525,10 @@ static int alloc_scratch(lowering *l) {
         x->parts_floats = l->parts_floats;
         ok = (x->parts = take(x, l->parts_floats * sizeof(float))) && ok;
         ok = (x->folds = take_zeroed(x, 2 * (size_t)x->n_threads, sizeof *x->folds)) && ok;
+    }
+    if (x->score_floats) {
+        ok = (x->scores = take(x, (size_t)x->n_threads * x->score_floats * sizeof(float))) && ok;
+        ok = (x->scored = take_zeroed(x, (size_t)x->n_threads, sizeof *x->scored)) && ok;
     }
     if (x->scratch_bytes == 0) x->scratch_bytes = 64;
     ok = (x->scratch = take(x, x->scratch_bytes * (size_t)x->n_threads)) && ok;

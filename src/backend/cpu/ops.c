@@ -360,6 +360,8 @@ static void run_op(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker)
     case NN_OP_LATENT_STORE: cpu_kv_store(x, op, worker); break;
     case NN_OP_ATTN:
     case NN_OP_LATENT_ATTN: cpu_attention(x, it, op, worker); break;
+    case NN_OP_INDEX_STORE: cpu_index_store(x, op, worker); break;
+    case NN_OP_CHOOSE: cpu_choose(x, it, op, worker); break;
     case NN_OP_ROUTE: route(x, op, worker); break;
     case NN_OP_WEIGH: weigh(x, it, op, worker); break;
     case NN_OP_COMBINE: combine(x, op, worker); break;

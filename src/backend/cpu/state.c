@@ -25,8 +25,7 @@ void cpu_pack(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
     }
 }
 
-/* The pages of sequence s in a layer. */
-static const void **pages_of(const cpu_exec *x, int layer, int s) {
+const void **cpu_pages_of(const cpu_exec *x, int layer, int s) {
     int g = x->base.x.groups.of_layer[layer];
     if (g < 0) return x->step_ptrs + x->step_first[s];
     return x->page_ptrs[g] + (size_t)s * (size_t)x->base.x.options.limits.max_pages;
@@ -44,7 +43,7 @@ void cpu_kv_store(cpu_exec *x, const nn_op *op, int worker) {
     cpu_share(l->n_kv, worker, x->n_workers, &h0, &h1);
     if (h0 == h1) return;
     for (int s = 0; s < b->n_seq; s++) {
-        const void **pages = pages_of(x, op->layer, s);
+        const void **pages = cpu_pages_of(x, op->layer, s);
         for (int t = b->q_start[s]; t < b->q_start[s + 1];) {
             int slot = b->pos[t] % l->tokens, n = l->tokens - slot;
             if (n > b->q_start[s + 1] - t) n = b->q_start[s + 1] - t;
@@ -76,8 +75,7 @@ static int heads_per_unit(const cpu_exec *x, int n_head, int n_kv, int64_t block
     return per;
 }
 
-/* The rows of sequence s. */
-static attn_args attn_of(cpu_exec *x, const nn_op *op, int s) {
+attn_args cpu_attn_of(cpu_exec *x, const nn_op *op, int s) {
     const nn_batch     *b = &x->base.batch;
     const nn_attn_spec *spec = &op->u.attn;
     const cpu_layer    *y = &x->layers[op->layer];
@@ -97,7 +95,7 @@ static attn_args attn_of(cpu_exec *x, const nn_op *op, int s) {
                         .n_rows = b->q_start[s + 1] - t0,
                         .n_head = spec->n_head,
                         .layout = &y->layout,
-                        .pages = pages_of(x, op->layer, s),
+                        .pages = cpu_pages_of(x, op->layer, s),
                         .page_off = y->page_off,
                         .kv_len = b->kv_len[s],
                         .pos = b->pos + t0,
@@ -143,7 +141,7 @@ static bool split_pays(cpu_exec *x, const nn_op *op) {
     int             per = (op->u.attn.n_head / n_kv + SPLIT_HEADS - 1) / SPLIT_HEADS;
     if (x->n_workers == 1 || b->n_tok != b->n_seq || b->n_seq * n_kv * per >= 2 * x->n_workers) return false;
     for (int s = 0; s < b->n_seq; s++) {
-        attn_args a = attn_of(x, op, s);
+        attn_args a = cpu_attn_of(x, op, s);
         int64_t   n = chunks_of(&a, &first);
         floats += (size_t)n * (size_t)a.n_head * attn_part_floats(a.layout->v_dim);
         most = n > most ? n : most;
@@ -158,7 +156,7 @@ static void split_attention(cpu_exec *x, const cpu_item *it, const nn_op *op, in
         int     n_kv = x->layers[op->layer].layout.n_kv, s = 0;
         float  *part = x->parts;
         for (; s < b->n_seq; s++) {
-            attn_args a = attn_of(x, op, s);
+            attn_args a = cpu_attn_of(x, op, s);
             n = chunks_of(&a, &first);
             int64_t units = (n + SPLIT_CHUNKS - 1) / SPLIT_CHUNKS * n_kv;
             if (u < units) break;
@@ -166,7 +164,7 @@ static void split_attention(cpu_exec *x, const cpu_item *it, const nn_op *op, in
             part += (size_t)n * (size_t)a.n_head * attn_part_floats(a.layout->v_dim);
         }
         if (s == b->n_seq) return;
-        attn_args a = attn_of(x, op, s);
+        attn_args a = cpu_attn_of(x, op, s);
         int       pieces = (int)((n + SPLIT_CHUNKS - 1) / SPLIT_CHUNKS), kv = (int)(u / pieces), per = a.n_head / n_kv;
         int64_t   c0 = first + u % pieces * SPLIT_CHUNKS,
                 c1 = c0 + SPLIT_CHUNKS < first + n ? c0 + SPLIT_CHUNKS : first + n;
@@ -182,6 +180,10 @@ void cpu_attention(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker)
     const nn_batch  *b = &x->base.batch;
     const kv_layout *l = &x->layers[op->layer].layout;
     int64_t          blocks = 0;
+    if (cpu_chosen_pays(x, op)) {
+        cpu_chosen_attention(x, it, op, worker);
+        return;
+    }
     if (split_pays(x, op)) {
         split_attention(x, it, op, worker);
         return;
@@ -199,7 +201,7 @@ void cpu_attention(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker)
         int64_t block = even ? u % blocks : blocks - 1 - u / groups;
         int     head0 = (int)(even ? u / blocks : u % groups) * per, s = 0;
         for (int64_t n; block >= (n = blocks_of(b, s, rows)); s++) block -= n;
-        attn_args a = attn_of(x, op, s);
+        attn_args a = cpu_attn_of(x, op, s);
         int64_t   row0 = block * rows, row1 = row0 + rows < a.n_rows ? row0 + rows : a.n_rows;
         x->k.attn.rows(&a, (int)row0, (int)row1, head0, head0 + per, cpu_scratch(x, worker));
     }

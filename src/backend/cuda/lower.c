@@ -72,7 +72,8 @@ static int lower_attn(cuda_exec *x, int i, const nn_op *op, err *e) {
     const nn_attn_spec *a = &op->u.attn;
     const nn_limits    *l = &x->x.options.limits;
     bool                latent = op->kind == NN_OP_LATENT_ATTN;
-    int                 dim_out = latent ? a->dim_k : a->dim_v, dim = latent ? a->dim_k + a->dim_v : a->dim_k;
+    if (a->choice.ids) return cuda_refuse(x, i, "positions that were chosen", e);
+    int dim_out = latent ? a->dim_k : a->dim_v, dim = latent ? a->dim_k + a->dim_v : a->dim_k;
     if (dim_out > CUDA_ATTN_DIM || dim > 2 * CUDA_ATTN_DIM) return cuda_refuse(x, i, "heads that are too wide", e);
     int64_t rows = l->max_tokens < PARTS_ROWS ? l->max_tokens : PARTS_ROWS;
     int64_t parts = cuda_attn_parts(rows, a->n_head, dim_out, x->max_chunks);
@@ -175,6 +176,8 @@ static int lower_op(cuda_exec *x, int i, err *e) {
     case NN_OP_COMBINE:
     case NN_OP_OUTPUTS:
     case NN_OP_SOFTCAP: return 0;
+    case NN_OP_INDEX_STORE:
+    case NN_OP_CHOOSE: return cuda_refuse(x, i, "positions that are chosen", e);
     default: return cuda_refuse(x, i, "this op is not known there", e);
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Moving pages and fixed states of the reference backend. In host memory a page is its layers' keys and values, a slot
- * its layers' states, in order. */
+/* Moving pages and fixed states of the reference backend. In host memory a page is its layers' keys, values and keys of
+ * an index, a slot its layers' states, in order. */
 #include "backend/scalar/scalar.h"
 
 #include <string.h>
@@ -23,6 +23,7 @@ static void move_one(scalar_exec *x, const nn_move *m) {
         } else if (x->base.x.groups.of_layer[i] == m->group) {
             copy(m, y->k, tokens * (size_t)y->k_width * sizeof(float), &at);
             copy(m, y->v, tokens * (size_t)y->v_width * sizeof(float), &at);
+            copy(m, y->index, tokens * (size_t)y->index_width * sizeof(float), &at);
         }
     }
 }

@@ -21,10 +21,12 @@ static void scalar_free(nn_exec *base) {
     for (int i = 0; x->layers && i < base->model->dims->n_layer; i++) {
         free(x->layers[i].k);
         free(x->layers[i].v);
+        free(x->layers[i].index);
         free(x->layers[i].fixed);
     }
     free(x->row);
     free(x->score);
+    free(x->taken);
     local_deinit(&x->base);
     free(x);
 }
@@ -52,7 +54,8 @@ static bool alloc_layer(scalar_exec *x, int i) {
         y->k_width = (int64_t)s->n_kv * s->dim_k;
         y->v_width = (int64_t)s->n_kv * s->dim_v;
     }
-    size_t page = (size_t)l->page_tokens * (size_t)(y->k_width + y->v_width) * sizeof(float);
+    y->index_width = s->dim_index;
+    size_t page = (size_t)l->page_tokens * (size_t)(y->k_width + y->v_width + y->index_width) * sizeof(float);
     if (g >= 0) mem->page_bytes[g] += page;
     if (step)
         mem->heap_bytes += slots * (size_t)(y->k_width + y->v_width) * sizeof(float);
@@ -62,6 +65,7 @@ static bool alloc_layer(scalar_exec *x, int i) {
     mem->heap_bytes += (size_t)l->n_slots * y->fixed_floats * sizeof(float);
     if (x->base.planned) return true;
     return alloc_floats(&y->k, slots, (size_t)y->k_width, 1) && alloc_floats(&y->v, slots, (size_t)y->v_width, 1) &&
+           alloc_floats(&y->index, slots, (size_t)y->index_width, 1) &&
            alloc_floats(&y->fixed, (size_t)l->n_slots, y->fixed_floats, 1);
 }
 
@@ -95,7 +99,8 @@ static int make(scalar_exec **out, bool planned, const nn_device *d, const nn_mo
     x->layers = arena_calloc(&x->base.mem, (size_t)m->dims->n_layer, sizeof *x->layers);
     x->row = calloc((size_t)widest, sizeof *x->row);
     x->score = calloc((size_t)o->limits.max_pages * (size_t)o->limits.page_tokens, sizeof *x->score);
-    bool ok = x->layers && x->row && x->score;
+    x->taken = calloc((size_t)o->limits.max_pages * (size_t)o->limits.page_tokens, sizeof *x->taken);
+    bool ok = x->layers && x->row && x->score && x->taken;
     for (int i = 0; ok && i < m->dims->n_layer; i++) ok = !x->base.x.has_layer[i] || alloc_layer(x, i);
     if (!ok) {
         err_set_nomem(e);
@@ -455,6 +460,8 @@ static void run_op(scalar_exec *x, const nn_op *op) {
     case NN_OP_LATENT_STORE: scalar_kv_store(x, op); break;
     case NN_OP_ATTN: scalar_attention(x, op); break;
     case NN_OP_LATENT_ATTN: scalar_latent_attention(x, op); break;
+    case NN_OP_INDEX_STORE: scalar_index_store(x, op); break;
+    case NN_OP_CHOOSE: scalar_choose(x, op); break;
     case NN_OP_ROUTE: scalar_route(x, op); break;
     case NN_OP_EXPERTS: experts(x, op); break;
     case NN_OP_WEIGH: weigh(x, op); break;

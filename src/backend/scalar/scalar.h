@@ -7,8 +7,8 @@
 
 /* Positions of one layer: page p, slot t at k + (p * page_tokens + t) * k_width. */
 typedef struct scalar_layer {
-    float  *k, *v;
-    int64_t k_width, v_width;
+    float  *k, *v, *index;
+    int64_t k_width, v_width, index_width;
     float  *fixed; /* [n_slots][fixed_floats] */
     size_t  fixed_floats;
 } scalar_layer;
@@ -18,10 +18,17 @@ typedef struct scalar_exec {
     scalar_layer *layers;
     float        *row;   /* one dequantized weight row */
     double       *score; /* max_pages * page_tokens */
+    bool         *taken; /* the same */
 
     const nn_adapter_set *sets[NN_MAX_SETS + 1];
 } scalar_exec;
 
+/* Where position p of sequence s lies: an index into a layer's [page][slot] array. */
+size_t scalar_slot_of(const scalar_exec *x, int layer, int s, int64_t p);
+void   scalar_index_store(scalar_exec *x, const nn_op *op);
+void   scalar_choose(scalar_exec *x, const nn_op *op);
+/* Takes from score[0 .. hi) of row t what key head g of n_kv does not see, where positions were chosen. */
+void scalar_keep_chosen(scalar_exec *x, const nn_choice *c, int t, int g, int n_kv, int64_t hi);
 void scalar_attention(scalar_exec *x, const nn_op *op);
 void scalar_latent_attention(scalar_exec *x, const nn_op *op);
 void scalar_kv_store(scalar_exec *x, const nn_op *op);

@@ -5,8 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Where position p of sequence s lies: an index into a layer's [page][slot] array. */
-static size_t slot_of(const scalar_exec *x, int layer, int s, int64_t p) {
+size_t scalar_slot_of(const scalar_exec *x, int layer, int s, int64_t p) {
     const nn_batch *b = &x->base.batch;
     if (x->base.x.model->state[layer].kind == NN_STATE_STEP) return (size_t)(b->q_start[s] + p);
     int     pt = x->base.x.options.limits.page_tokens;
@@ -19,7 +18,7 @@ void scalar_kv_store(scalar_exec *x, const nn_op *op) {
     scalar_layer   *y = &x->layers[op->layer];
     const float    *k = local_buf(&x->base, op->in[0]), *v = local_buf(&x->base, op->in[1]);
     for (int t = 0; t < b->n_tok; t++) {
-        size_t at = slot_of(x, op->layer, b->seq_of[t], b->pos[t]);
+        size_t at = scalar_slot_of(x, op->layer, b->seq_of[t], b->pos[t]);
         memcpy(y->k + at * (size_t)y->k_width, k + t * y->k_width, (size_t)y->k_width * sizeof *k);
         memcpy(y->v + at * (size_t)y->v_width, v + t * y->v_width, (size_t)y->v_width * sizeof *v);
     }
@@ -90,8 +89,8 @@ void scalar_attention(scalar_exec *x, const nn_op *op) {
             const float *qh = q + ((int64_t)t * a->n_head + h) * a->dim_k;
             float       *oh = out + ((int64_t)t * a->n_head + h) * a->dim_v;
             for (int64_t j = lo; j < hi; j++) {
-                const float *k =
-                    y->k + slot_of(x, op->layer, b->seq_of[t], j) * (size_t)y->k_width + (size_t)g * (size_t)a->dim_k;
+                const float *k = y->k + scalar_slot_of(x, op->layer, b->seq_of[t], j) * (size_t)y->k_width +
+                                 (size_t)g * (size_t)a->dim_k;
                 double sum = 0;
                 for (int i = 0; i < a->dim_k; i++) sum += (double)qh[i] * (double)k[i];
                 sum = (sum + apart_of(x, a, t, h, j)) * a->scale;
@@ -99,12 +98,14 @@ void scalar_attention(scalar_exec *x, const nn_op *op) {
                 x->score[j] += bias_of(a, h, j - b->pos[t]);
                 if (a->alibi) x->score[j] -= (double)a->alibi[h] * fabs((double)(b->pos[t] - j));
             }
+            scalar_keep_chosen(x, &a->choice, t, g, a->n_kv, hi);
             softmax(x->score, lo, hi, a->sinks ? &a->sinks->data[h] : NULL);
             for (int i = 0; i < a->dim_v; i++) {
                 double sum = 0;
                 for (int64_t j = lo; j < hi; j++)
-                    sum += x->score[j] * (double)y->v[slot_of(x, op->layer, b->seq_of[t], j) * (size_t)y->v_width +
-                                                      (size_t)(g * a->dim_v + i)];
+                    sum +=
+                        x->score[j] * (double)y->v[scalar_slot_of(x, op->layer, b->seq_of[t], j) * (size_t)y->v_width +
+                                                   (size_t)(g * a->dim_v + i)];
                 oh[i] = (float)sum;
             }
         }
@@ -124,7 +125,7 @@ void scalar_latent_attention(scalar_exec *x, const nn_op *op) {
                         *qrh = qr + ((int64_t)t * a->n_head + h) * a->dim_v;
             float *oh = out + ((int64_t)t * a->n_head + h) * a->dim_k;
             for (int64_t j = 0; j < hi; j++) {
-                size_t at = slot_of(x, op->layer, b->seq_of[t], j);
+                size_t at = scalar_slot_of(x, op->layer, b->seq_of[t], j);
                 double sum = 0;
                 for (int i = 0; i < a->dim_k; i++)
                     sum += (double)qh[i] * (double)y->k[at * (size_t)a->dim_k + (size_t)i];
@@ -132,12 +133,13 @@ void scalar_latent_attention(scalar_exec *x, const nn_op *op) {
                     sum += (double)qrh[i] * (double)y->v[at * (size_t)a->dim_v + (size_t)i];
                 x->score[j] = sum * a->scale;
             }
+            scalar_keep_chosen(x, &a->choice, t, 0, 1, hi);
             softmax(x->score, 0, hi, NULL);
             for (int i = 0; i < a->dim_k; i++) {
                 double sum = 0;
                 for (int64_t j = 0; j < hi; j++)
                     sum += x->score[j] *
-                           (double)y->k[slot_of(x, op->layer, b->seq_of[t], j) * (size_t)a->dim_k + (size_t)i];
+                           (double)y->k[scalar_slot_of(x, op->layer, b->seq_of[t], j) * (size_t)a->dim_k + (size_t)i];
                 oh[i] = (float)sum;
             }
         }

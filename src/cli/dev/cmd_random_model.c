@@ -46,7 +46,9 @@ static bool put_text(sets *s, const char *text) {
  * something else by it (a mixture of experts, a sliding model). */
 static void put_fallbacks(sets *s, const cli_args *args, const char *arch) {
     double dim = (double)cli_int(args, "dim", 2048), part = (double)(long long)(dim / 64);
-    bool   experts = strstr(arch, "moe") || strcmp(arch, "qwen3next") == 0 || strcmp(arch, "qwen3_next") == 0;
+    double kv =
+        (double)cli_int(args, "kv-heads", cli_int(args, "heads", (long long)part)); /* each has a choice of its own */
+    bool experts = strstr(arch, "moe") || strcmp(arch, "qwen3next") == 0 || strcmp(arch, "qwen3_next") == 0;
     const struct {
         const char *key;
         double      value;
@@ -63,6 +65,14 @@ static void put_fallbacks(sets *s, const cli_args *args, const char *arch) {
         { "expert_feed_forward_length", part * 32, !experts },
         { "expert_shared_feed_forward_length", part * 32, !experts },
         { "attention.kv_lora_rank", 512, true },
+        { "attention.q_lora_rank", 1536, true },
+        { "attention.indexer.head_count",
+          strcmp(arch, "minimax-m3") == 0 ? kv
+          : part >= 1                     ? part
+                                          : 1,
+          true },
+        { "attention.indexer.key_length", 128, true },
+        { "attention.indexer.top_k", 2048, true },
         { "attention.key_length_mla", 192, false },
         { "attention.value_length_mla", 128, false },
         { "rope.dimension_count", 64, true },

@@ -15,6 +15,7 @@ void kernels_attn_init_avx2(kernels_attn *t, unsigned cpu) {
     KERNEL_USE(t, rows, VFN(attn_rows), VSET);
     KERNEL_USE(t, partial, VFN(attn_partial), VSET);
     KERNEL_USE(t, combine, VFN(attn_combine), VSET);
+    KERNEL_USE(t, index, VFN(attn_index), VSET);
     KERNEL_USE(t, kv_store, VFN(kv_store), VSET);
     if (cpu & CPU_AVXVNNI) kernels_attn_init_avxvnni(t);
 }

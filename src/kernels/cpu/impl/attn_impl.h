@@ -666,4 +666,6 @@ static void VFN(attn_combine)(const attn_args *a, int row, int head0, int head1,
     }
 }
 
+#include "kernels/cpu/impl/attn_index.h"
+
 #endif

@@ -15,5 +15,6 @@ void kernels_attn_init_neon(kernels_attn *t, unsigned cpu) {
     KERNEL_USE(t, rows, VFN(attn_rows), VSET);
     KERNEL_USE(t, partial, VFN(attn_partial), VSET);
     KERNEL_USE(t, combine, VFN(attn_combine), VSET);
+    KERNEL_USE(t, index, VFN(attn_index), VSET);
     KERNEL_USE(t, kv_store, VFN(kv_store), VSET);
 }

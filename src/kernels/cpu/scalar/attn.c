@@ -13,5 +13,6 @@ void kernels_attn_init_scalar(kernels_attn *t) {
     KERNEL_USE(t, rows, VFN(attn_rows), VSET);
     KERNEL_USE(t, partial, VFN(attn_partial), VSET);
     KERNEL_USE(t, combine, VFN(attn_combine), VSET);
+    KERNEL_USE(t, index, VFN(attn_index), VSET);
     KERNEL_USE(t, kv_store, VFN(kv_store), VSET);
 }
