@@ -46,7 +46,7 @@ static double bound_of(const nn_exec *fast, const nn_op *op) {
     const bool product = is_product(op);
     if (product && on_gpu(fast, op)) return gpu_product_bound(op->u.linear.w->at[0].type);
     if (product && matmul_input((int)op->u.linear.w->at[0].type) == MATMUL_ACT8) return 0.15;
-    if (op->kind == NN_OP_LATENT_ATTN) return fmax(2e-4, page_bound(fast->options.k_type));
+    if (op->kind == NN_OP_LATENT_ATTN) return fmax(2e-4, 1.5 * page_bound(fast->options.k_type)); /* as below */
     if (op->kind == NN_OP_ATTN && on_gpu(fast, op) &&
         fast->model->state[op->layer].kind == NN_STATE_STEP) /* it may round a step's own keys and values to f16 */
         return 2.5 * page_bound(NN_KV_F16);
