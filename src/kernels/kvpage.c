@@ -133,8 +133,8 @@ static void gather_v(const kv_layout *from, const uint8_t *x, const int *slots, 
     }
 }
 
-void kv_take_positions(const kv_layout *from, const void *const *pages, size_t page_off, int head, const int32_t *positions,
-               int n, const kv_layout *gathered, uint8_t *to) {
+void kv_take_positions(const kv_layout *from, const void *const *pages, size_t page_off, int head,
+                       const int32_t *positions, int n, const kv_layout *gathered, uint8_t *to) {
     for (int i = 0, run; i < n; i += run) {
         const int32_t  page = positions[i] / from->tokens;
         const int      at = i % gathered->tokens, most = gathered->tokens - at;

@@ -110,8 +110,8 @@ bool kv_layout_init(kv_layout *l, kv_type k_type, kv_type v_type, int tokens, in
  * Copies n positions of one head, rising, to the slots 0, 1, ... of pages of their own, which stand behind each other at
  * `to`. The layout of these has one head and the dimensions and types of `from`.
  */
-void kv_take_positions(const kv_layout *from, const void *const *pages, size_t page_off, int head, const int32_t *positions,
-               int n, const kv_layout *gathered, uint8_t *to);
+void kv_take_positions(const kv_layout *from, const void *const *pages, size_t page_off, int head,
+                       const int32_t *positions, int n, const kv_layout *gathered, uint8_t *to);
 
 /* Scales of one position. */
 static inline int kv_k_groups(const kv_layout *l) { return (l->k_dim + l->k_group - 1) / l->k_group; }

@@ -42,9 +42,9 @@ static const nn_key keys[] = {
 };
 
 static void read_axes(nn_config *c, hparams *h) {
-    static const int usual[] = { 22, 22, 20 };
-    int              pairs = h->rope.n_rot / 2, has[3];
-    uint8_t         *axis = nn_config_alloc(c, (size_t)(pairs > 0 ? pairs : 1), sizeof *axis);
+    const int pairs = h->rope.n_rot / 2, each = pairs * 11 / 32, usual[] = { each, each, pairs - 2 * each };
+    int       has[3];
+    uint8_t  *axis = nn_config_alloc(c, (size_t)(pairs > 0 ? pairs : 1), sizeof *axis);
     for (int i = 0; i < 3; i++)
         has[i] = (int)nn_config_real_at(c, "rope_parameters.mrope_section|rope_scaling.mrope_section", i, usual[i]);
     if (has[0] < 0 || has[0] != has[1] || has[2] < 0 || has[0] > pairs || has[2] > pairs ||
@@ -90,21 +90,23 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
     nn_bind_marks(b, &t->marks, h->d.n_vocab, h->marked, N_MARKED);
 }
 
-/* Files number the experts for pictures behind those for text. */
+/* Files number the experts for pictures behind those for text. No GGUF names are published: these are ours. */
 static void bind_experts(nn_binder *b, nn_ffn *w, const hparams *h, int set) {
-    static const char *const routers[] = { "mlp.gate.weight^", "mlp.gate.weight_1^" };
-    const int                n = h->d.n_embd;
-    char                     name[3][64], bias[80];
+    static const char *const parts[] = { "gate", "up", "down" }, *const ours[] = { "", "_pictures" };
+    const int n = h->d.n_embd;
+    char      hf[3][64], own[5][64], bias[80];
     for (int i = 0; i < 3; i++) {
-        static const char *const parts[] = { "gate", "up", "down" };
-        snprintf(name[i], sizeof name[i], "mlp.experts.*+%d.%s_proj", set * h->n_expert, parts[i]);
+        snprintf(hf[i], sizeof hf[i], "mlp.experts.*+%d.%s_proj", set * h->n_expert, parts[i]);
+        snprintf(own[i], sizeof own[i], "ffn_%s_exps%s", parts[i], ours[set]);
     }
+    snprintf(own[3], sizeof own[3], "ffn_gate_inp%s", ours[set]);
+    snprintf(own[4], sizeof own[4], "exp_probs_b%s.bias", ours[set]);
     snprintf(bias, sizeof bias, "mlp.moe_statics.e_score_correction_bias#%d/2", set);
-    nn_bind_linear(b, &w->router, NULL, routers[set], n, h->n_expert, NN_NO_BIAS);
-    nn_bind_vec(b, &w->route_bias, NULL, bias, h->n_expert, 0);
-    nn_bind_experts(b, &w->gate, NULL, name[0], h->n_expert, n, h->ff[set], NN_NO_BIAS);
-    nn_bind_experts(b, &w->up, NULL, name[1], h->n_expert, n, h->ff[set], NN_NO_BIAS);
-    nn_bind_experts(b, &w->down, NULL, name[2], h->n_expert, h->ff[set], n, NN_NO_BIAS);
+    nn_bind_linear(b, &w->router, own[3], set ? "mlp.gate.weight_1^" : "mlp.gate.weight^", n, h->n_expert, NN_NO_BIAS);
+    nn_bind_vec(b, &w->route_bias, own[4], bias, h->n_expert, 0);
+    nn_bind_experts(b, &w->gate, own[0], hf[0], h->n_expert, n, h->ff[set], NN_NO_BIAS);
+    nn_bind_experts(b, &w->up, own[1], hf[1], h->n_expert, n, h->ff[set], NN_NO_BIAS);
+    nn_bind_experts(b, &w->down, own[2], hf[2], h->n_expert, h->ff[set], n, NN_NO_BIAS);
 }
 
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
@@ -121,9 +123,9 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     bind_experts(b, &w->ffn, h, 0);
     bind_experts(b, &w->pictures, h, 1);
     if (!shared) return;
-    nn_bind_linear(b, &w->shared.gate, NULL, "mlp.shared_experts.gate_proj", n, shared, 0);
-    nn_bind_linear(b, &w->shared.up, NULL, "mlp.shared_experts.up_proj", n, shared, 0);
-    nn_bind_linear(b, &w->shared.down, NULL, "mlp.shared_experts.down_proj", shared, n, 0);
+    nn_bind_linear(b, &w->shared.gate, "ffn_gate_shexp", "mlp.shared_experts.gate_proj", n, shared, 0);
+    nn_bind_linear(b, &w->shared.up, "ffn_up_shexp", "mlp.shared_experts.up_proj", n, shared, 0);
+    nn_bind_linear(b, &w->shared.down, "ffn_down_shexp", "mlp.shared_experts.down_proj", shared, n, 0);
 }
 
 static void forward(nn_tape *t, const nn_net *net) {

@@ -99,54 +99,80 @@ static int find_row_word(runtime *r, err *e) {
     return rc;
 }
 
-/* A file with ears only is not one of eyes that we do not know. */
-static int open_towers(runtime *r, const vision_options *o, err *e) {
-    int  rc = 0, width = r->model->dims->n_embd * r->model->tape->n_parts;
-    bool hears = ears_known(r->file, r->mmproj);
-    if (!hears || vision_known(r->file, r->mmproj)) rc = vision_open(&r->eyes, r->file, r->mmproj, width, o, e);
-    if (rc == 0 && hears) rc = ears_open(&r->ears, r->file, r->mmproj, width, o, e);
-    return rc;
+/* On the CPU where nobody named a device and that one cannot. A file with ears only is not one of eyes that we do not know. */
+static int open_eyes(runtime *r, vision_options o, err *e) {
+    int  width = r->model->dims->n_embd * r->model->tape->n_parts;
+    bool leave = backend_is_auto(o.device);
+    if (ears_known(r->file, r->mmproj) && !vision_known(r->file, r->mmproj)) return 0;
+    int rc = vision_open(&r->eyes, r->file, r->mmproj, width, &o, e);
+    if (rc == ERR_UNSUPPORTED && leave) {
+        o.device = DEVICE_CPU;
+        rc = vision_open(&r->eyes, r->file, r->mmproj, width, &o, e);
+    }
+    return rc == 0 && r->eyes ? find_row_word(r, e) : rc;
 }
 
-static int open_senses(runtime *r, const char *mmproj, const engine_options *g, err *e) {
-    vision_options o = {
-        .device = g->device, .n_threads = g->n_threads, .cpu = g->cpu, .parts = r->model->tape->n_parts
-    };
-    int rc = open_mmproj(r, mmproj, e);
-    if (rc == 0) rc = open_towers(r, &o, e);
-    if (rc == ERR_UNSUPPORTED && backend_is_auto(g->device)) { /* of a device that nobody named */
-        vision_free(r->eyes);
-        r->eyes = NULL;
+static int open_ears(runtime *r, vision_options o, err *e) {
+    int  width = r->model->dims->n_embd * r->model->tape->n_parts;
+    bool leave = backend_is_auto(o.device);
+    if (!ears_known(r->file, r->mmproj)) return 0;
+    int rc = ears_open(&r->ears, r->file, r->mmproj, width, &o, e);
+    if (rc == ERR_UNSUPPORTED && leave) {
         o.device = DEVICE_CPU;
-        rc = open_towers(r, &o, e);
+        rc = ears_open(&r->ears, r->file, r->mmproj, width, &o, e);
     }
-    if (rc == 0 && r->eyes) rc = find_row_word(r, e);
-    if (rc == 0 && r->ears) rc = find_sound_token(r, e);
-    return rc;
+    return rc == 0 && r->ears ? find_sound_token(r, e) : rc;
+}
+
+static void close_eyes(runtime *r) {
+    vision_free(r->eyes);
+    r->eyes = NULL;
+}
+
+static void close_ears(runtime *r) {
+    ears_free(r->ears);
+    r->ears = NULL;
 }
 
 void pictures_close(runtime *r) {
-    vision_free(r->eyes);
-    ears_free(r->ears);
+    close_eyes(r);
+    close_ears(r);
     model_file_free(r->mmproj);
-    r->eyes = NULL;
-    r->ears = NULL;
     r->mmproj = NULL;
 }
 
-/* A model whose eyes or ears cannot be opened is still good for text, unless somebody asked for them. */
-int pictures_open(runtime *r, const runtime_settings *s, const engine_options *g, err *e) {
-    err why = { 0 };
-    r->row_token = r->sound_token = -1;
-    int rc = open_senses(r, s->mmproj, g, &why);
-    if (rc == 0) return 0;
-    pictures_close(r);
+/* A model whose eyes or ears cannot be opened is still good for everything else, unless somebody asked for them. */
+static int forgive(int rc, const err *why, const runtime_settings *s, const char *what, err *e) {
     if ((s->mmproj && !s->mmproj_may_fail) || rc == ERR_NOMEM) {
-        if (e) *e = why;
+        if (e) *e = *why;
         return rc;
     }
-    log_warn("vision", "the model will take no pictures and no sounds: %s", why.msg);
+    log_warn("vision", "the model will take no %s: %s", what, why->msg);
     return 0;
+}
+
+int pictures_open(runtime *r, const runtime_settings *s, const engine_options *g, err *e) {
+    vision_options o = {
+        .device = g->device, .n_threads = g->n_threads, .cpu = g->cpu, .parts = r->model->tape->n_parts
+    };
+    err why = { 0 };
+    r->row_token = r->sound_token = -1;
+    int rc = open_mmproj(r, s->mmproj, &why);
+    if (rc < 0) {
+        rc = forgive(rc, &why, s, "pictures and no sounds", e);
+        pictures_close(r);
+        return rc;
+    }
+    if ((rc = open_eyes(r, o, &why)) < 0) {
+        close_eyes(r);
+        rc = forgive(rc, &why, s, "pictures", e);
+    }
+    if (rc == 0 && (rc = open_ears(r, o, &why)) < 0) {
+        close_ears(r);
+        rc = forgive(rc, &why, s, "sounds", e);
+    }
+    if (rc < 0) pictures_close(r);
+    return rc;
 }
 
 int pictures_span_tokens(const runtime *r) { return r->eyes && vision_whole(r->eyes) ? vision_most_rows(r->eyes) : 0; }

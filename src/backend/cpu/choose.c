@@ -250,8 +250,8 @@ static attn_args chosen_args(const attn_args *a, const cpu_layer *y, int row, in
 static void gather(const attn_args *a, const cpu_layer *y, int kv, int64_t n, int64_t c0, int64_t c1, const room *r) {
     const int64_t end = c1 * ATTN_CHUNK < n ? c1 * ATTN_CHUNK : n;
     for (int64_t c = c0; c < c1; c++) r->pages[c] = r->gathered + (size_t)(c - c0) * y->gathered.layer_bytes;
-    kv_take_positions(&y->layout, a->pages, a->page_off, kv, r->positions + c0 * ATTN_CHUNK, (int)(end - c0 * ATTN_CHUNK),
-              &y->gathered, r->gathered);
+    kv_take_positions(&y->layout, a->pages, a->page_off, kv, r->positions + c0 * ATTN_CHUNK,
+                      (int)(end - c0 * ATTN_CHUNK), &y->gathered, r->gathered);
 }
 
 /* A row and a key head at a time. */
