@@ -6,6 +6,8 @@
 #include "hearth.h"
 #include "kernels/cpu.h"
 #include "models/list.h"
+#include "vision/ears.h"
+#include "vision/vision.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -39,21 +41,41 @@ static int put_names(str *out, bool gguf) {
     return n;
 }
 
+/* Each of a room's names once. */
+static int put_types(str *out, const char *(*at)(size_t i)) {
+    int n = 0;
+    for (size_t i = 0; at(i); i++) {
+        size_t j = 0;
+        while (j < i && strcmp(at(j), at(i)) != 0) j++;
+        if (j < i) continue;
+        str_puts(out, n++ ? ", " : "");
+        str_put_json(out, at(i), strlen(at(i)));
+    }
+    return n;
+}
+
 /* The architectures that open, from the table that opens them: general.architecture of GGUF files, model_type of
- * config.json. */
+ * config.json; and model_type around a language model that sees or hears. */
 static int put_families(bool json) {
-    str gguf, types;
+    str gguf, types, see, hear;
     str_init(&gguf);
     str_init(&types);
+    str_init(&see);
+    str_init(&hear);
     int n_gguf = put_names(&gguf, true), n_types = put_names(&types, false);
+    int n_see = put_types(&see, vision_type_at), n_hear = put_types(&hear, ears_type_at);
     if (json)
-        printf("{\"gguf\": [%s], \"model_types\": [%s], \"n_gguf\": %d, \"n_model_types\": %d}\n", str_cstr(&gguf),
-               str_cstr(&types), n_gguf, n_types);
+        printf("{\"gguf\": [%s], \"model_types\": [%s], \"see\": [%s], \"hear\": [%s], \"n_gguf\": %d, "
+               "\"n_model_types\": %d}\n",
+               str_cstr(&gguf), str_cstr(&types), str_cstr(&see), str_cstr(&hear), n_gguf, n_types);
     else
-        printf("general.architecture of GGUF files (%d): %s\nmodel_type of config.json (%d): %s\n", n_gguf,
-               str_cstr(&gguf), n_types, str_cstr(&types));
+        printf("general.architecture of GGUF files (%d): %s\nmodel_type of config.json (%d): %s\n"
+               "model_type of models that see (%d): %s\nof models that hear (%d): %s\n",
+               n_gguf, str_cstr(&gguf), n_types, str_cstr(&types), n_see, str_cstr(&see), n_hear, str_cstr(&hear));
     str_deinit(&gguf);
     str_deinit(&types);
+    str_deinit(&see);
+    str_deinit(&hear);
     return CLI_OK;
 }
 

@@ -27,6 +27,7 @@ void ears_free(ears *h); /* accepts NULL */
 int  ears_measure(uint64_t *bytes, uint64_t *on_device, const model_file *model, const model_file *mmproj, int width,
                   const vision_options *o, err *e);
 bool ears_known(const model_file *model, const model_file *mmproj);
+const char *ears_type_at(size_t i); /* the same of model_type; NULL behind the last */
 
 const char *ears_placeholder(const ears *h); /* what a template prints for a sound */
 const char *ears_row_word(const ears *h);    /* what stands for one row */

@@ -42,6 +42,15 @@ const ears_family *ears_family_find(const model_file *model, const model_file *m
     return NULL;
 }
 
+const char *ears_type_at(size_t i) {
+    for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
+        for (const char *const *type = families[f]->types; *type; type++) {
+            if (i-- == 0) return *type;
+        }
+    }
+    return NULL;
+}
+
 int64_t ears_meta(const model_file *f, const char *key) {
     int64_t x = -1;
     (void)meta_int(model_file_meta(f, key), &x);

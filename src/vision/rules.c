@@ -113,6 +113,15 @@ bool vision_known(const model_file *model, const model_file *mmproj) {
     return rules_read(&r, model, mmproj, &known, NULL) == 0 && known;
 }
 
+const char *vision_type_at(size_t i) {
+    for (int f = 0; f < VISION_KINDS; f++) {
+        for (const vision_kin *k = vision_families[f]->kin; k->type; k++) {
+            if (i-- == 0) return k->type;
+        }
+    }
+    return NULL;
+}
+
 bool rules_inside(const model_file *model, char prefix[64]) {
     char        key[96];
     const char *arch = model_file_config(model) ? NULL : model_file_arch(model);

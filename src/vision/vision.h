@@ -49,6 +49,8 @@ int vision_measure(uint64_t *bytes, uint64_t *on_device, const model_file *model
                    const vision_options *o, err *e);
 /* Whether vision_open would find eyes, by what the files say of themselves. */
 bool vision_known(const model_file *model, const model_file *mmproj);
+const char *
+vision_type_at(size_t i); /* the values of model_type that mean eyes, one may be there twice; NULL behind the last */
 
 const char *vision_placeholder(const vision *v); /* what a template prints for a picture */
 const char *vision_row_word(const vision *v);    /* what stands for one row */
