@@ -42,7 +42,8 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
 
 static nn_state state(const void *p, int i) {
     const hparams *h = p;
-    return h->looks[i] ? (nn_state){ 0 } : nn_state_plain(p, i);
+    if (h->looks[i]) return (nn_state){ 0 };
+    return nn_state_plain(p, i);
 }
 
 static void forward(nn_tape *t, const nn_net *net) {

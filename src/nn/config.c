@@ -616,22 +616,8 @@ const float *nn_config_tensor(nn_config *c, const char *name, int64_t n) {
 
 /* --- around a part of a model -----------------------------------------------------------------------------------  */
 
-/* Reads from the whole configuration; returns the part, to go back to. */
-static const json_value *step_out(nn_config *c) {
-    const json_value *part = c->root;
-    if (c->outer) c->root = c->outer;
-    return part;
-}
-
-int64_t nn_config_outer_int(nn_config *c, const char *gguf, const char *hf, int64_t dflt) {
-    const json_value *part = step_out(c);
-    int64_t           x = nn_config_int(c, gguf, hf, dflt);
-    c->root = part;
-    return x;
-}
-
 int nn_config_outer_ints(nn_config *c, const char *gguf, const char *hf, int *out, int most) {
-    const json_value *part = step_out(c);
+    const json_value *part = nn_config_step_out(c);
     value             v = find(c, gguf, hf);
     bool              list = is_list(v);
     int               n = list ? list_count(v) : found(v);
@@ -645,20 +631,6 @@ int nn_config_outer_ints(nn_config *c, const char *gguf, const char *hf, int *ou
     }
     c->root = part;
     return c->failed ? 0 : n;
-}
-
-double nn_config_outer_real(nn_config *c, const char *gguf, const char *hf, double dflt) {
-    const json_value *part = step_out(c);
-    double            x = nn_config_real(c, gguf, hf, dflt);
-    c->root = part;
-    return x;
-}
-
-nn_act_kind nn_config_outer_act(nn_config *c, const char *gguf, const char *hf, nn_act_kind dflt) {
-    const json_value *part = step_out(c);
-    nn_act_kind       x = nn_config_act(c, gguf, hf, dflt);
-    c->root = part;
-    return x;
 }
 
 /* --- dims and tables -------------------------------------------------------------------------------------------- */
@@ -703,9 +675,7 @@ static const nn_key head_keys[] = {
 };
 static const nn_key kv_keys[] = {
     DIM(n_kv, 'i', "attention.head_count_kv",
-        "num_key_value_heads|num_kv_heads|num_query_groups|multi_query_group_num|"
-        "attn_config.kv_n_heads",
-        0),
+        "num_key_value_heads|num_kv_heads|num_query_groups|multi_query_group_num|attn_config.kv_n_heads", 0),
     DIM(head_dim, 'i', "attention.key_length", "head_dim|kv_channels|d_kv", 0),
     { 0 },
 };

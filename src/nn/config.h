@@ -86,4 +86,7 @@ void nn_config_note_tensor(nn_config *c, const char *name, const float *data, in
 /* Rotary factors that a GGUF file keeps in a tensor: name of the tensor and n values. */
 const float *nn_config_tensor(nn_config *c, const char *name, int64_t n);
 
+/* outer.c: reads from the whole configuration from now on; returns the part, to go back to. */
+const json_value *nn_config_step_out(nn_config *c);
+
 #endif

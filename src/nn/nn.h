@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a model family sees, and all it sees.
+ * What a model family sees, and all it sees. One file because a family includes nothing else of ours.
  *
  * A family is one file in src/models: it says which hyper-parameters it reads (a table), which tensors it needs (bind
  * functions), what each layer remembers (state) and how a token passes through (forward). forward looks eager, but it

@@ -47,7 +47,11 @@ static void make(nn_model *m, nn_tape *t, nn_arch *arch, nn_dims *d) {
                                      .cols = shapes[i].cols,
                                      .data = values,
                                      .row_bytes = (size_t)shapes[i].cols * 4 };
-        mats[i] = (nn_mat){ shapes[i].hf, shapes[i].rows, shapes[i].cols, shapes[i].stack, at[i] };
+        mats[i] = (nn_mat){ .name = shapes[i].hf,
+                            .rows = shapes[i].rows,
+                            .cols = shapes[i].cols,
+                            .n_stack = shapes[i].stack,
+                            .at = at[i] };
         bound[i] = (nn_bound){ .mat = &mats[i],
                                .gguf_prefix = "",
                                .hf_prefix = "",
@@ -56,7 +60,7 @@ static void make(nn_model *m, nn_tape *t, nn_arch *arch, nn_dims *d) {
                                .rows = shapes[i].rows,
                                .first = shapes[i].first,
                                .total = shapes[i].total,
-                               .stack = shapes[i].stack,
+                               .n_stack = shapes[i].stack,
                                .rotary = shapes[i].rotary,
                                .at_least = i == 0,
                                .next = i ? &bound[i - 1] : NULL };

@@ -146,12 +146,12 @@ def run(hearth, model, ids, out, *more):
         return f.read(), p.stdout
 
 
-def compare(got, want, std):
+def compare(got, want, std, gpu_bound=GPU_BOUND):
     a, b = array.array("f", got), array.array("f", want)
     if len(a) < len(b):
         raise ValueError(f"{len(a)} logits instead of {len(b)}")
     worst = max(abs(x - y) if math.isfinite(x) else math.inf for x, y in zip(a, b)) / std
-    if worst > (GPU_BOUND if DEVICE else BOUND):
+    if worst > (gpu_bound if DEVICE else BOUND):
         raise ValueError(f"logits differ by {worst:.2e} standard deviations")
     return worst
 
@@ -235,7 +235,7 @@ def check_one(hearth, name, model, golden, logits, everything, tmp):
     with open(logits or os.path.join(HERE, "models", name, "logits.f32"), "rb") as f:
         want = f.read()
     got, text = run(hearth, model, golden["prompt"], out, "--greedy", str(len(golden["greedy"])), *more)
-    worst = compare(got, want, golden["logit_std"])
+    worst = compare(got, want, golden["logit_std"], 0.15 if name.startswith("zamba2") else GPU_BOUND)  # see device_bound in test_models_golden
     greedy = json.loads(text.strip().splitlines()[-1])
     if greedy != golden["greedy"] and not DEVICE and (not logits or logits.endswith("logits.f32")):
         raise ValueError(f"the continuation is {greedy}, not {golden['greedy']}")

@@ -42,7 +42,7 @@ enum { SHAPE = sizeof shape / sizeof *shape };
 static nn_exec *open_with(const nn_model *m, int threads) {
     const nn_backend *b;
     nn_device         d;
-    nn_exec          *x;
+    nn_exec          *x = NULL;
     err               e;
     nn_exec_options   o = { .limits = { .max_tokens = MOST_ROWS,
                                         .max_seqs = 1,
