@@ -60,7 +60,7 @@ static void make(nn_model *m, nn_tape *t, nn_arch *arch, nn_dims *d) {
                                .rows = shapes[i].rows,
                                .first = shapes[i].first,
                                .total = shapes[i].total,
-                               .n_stack = shapes[i].stack,
+                               .stack = shapes[i].stack,
                                .rotary = shapes[i].rotary,
                                .at_least = i == 0,
                                .next = i ? &bound[i - 1] : NULL };
