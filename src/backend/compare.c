@@ -156,7 +156,7 @@ int backend_bound(nn_exec *x, const nn_batch *b, int i, double *bound, err *e) {
     return rc;
 }
 
-/* In parts of all that was chosen, what the other did not choose; ids are rising. More than 1: that is no choice. */
+/* In parts of all that was chosen, what the other did not choose; ids are rising. More than 1: one of them is broken. */
 static double apart(const nn_op *op, const float *a, const float *b, int64_t n) {
     const int64_t wide = 1 + (int64_t)op->u.choose.top;
     double        other = 0, all = 0;

@@ -381,6 +381,9 @@ static const ears_field front[] = {
 
 #define NAMES(...) ((const char *const[]){ __VA_ARGS__, NULL })
 
+#define IN_PIECES                                                                                                      \
+    .stage_rows = stage_rows, .fit = fit, .rows = rows_heard, .encode = encode_pieces, .spectrum = piece_spectrum
+
 const ears_family ears_voxtral = {
     .types = NAMES("voxtral"),
     .projectors = NAMES("voxtral"),
@@ -409,11 +412,7 @@ const ears_family ears_qwen2_audio = {
     FRONT,
     .how = HEARD,
     .read = read_pooled,
-    .stage_rows = stage_rows,
-    .fit = fit,
-    .rows = rows_heard,
-    .encode = encode_pieces,
-    .spectrum = piece_spectrum
+    IN_PIECES
 };
 
 const ears_family ears_flamingo = {
@@ -426,11 +425,7 @@ const ears_family ears_flamingo = {
     FRONT,
     .how = HEARD,
     .read = read_pooled,
-    .stage_rows = stage_rows,
-    .fit = fit,
-    .rows = rows_heard,
-    .encode = encode_pieces,
-    .spectrum = piece_spectrum
+    IN_PIECES
 };
 
 const ears_family ears_music = { .types = NAMES("musicflamingo"),
@@ -444,11 +439,7 @@ const ears_family ears_music = { .types = NAMES("musicflamingo"),
                                  FRONT,
                                  .how = HEARD,
                                  .read = read_music,
-                                 .stage_rows = stage_rows,
-                                 .fit = fit,
-                                 .rows = rows_heard,
-                                 .encode = encode_pieces,
-                                 .spectrum = piece_spectrum };
+                                 IN_PIECES };
 
 const ears_family ears_glmasr = {
     .types = NAMES("glmasr"),
@@ -460,11 +451,7 @@ const ears_family ears_glmasr = {
     .arch = { [EARS_TOWER] = &models_glmasr_tower, [EARS_PROJECTOR] = &models_projector_ears_stacked },
     FRONT,
     .read = read_stacked,
-    .stage_rows = stage_rows,
-    .fit = fit,
-    .rows = rows_heard,
-    .encode = encode_pieces,
-    .spectrum = piece_spectrum
+    IN_PIECES
 };
 
 const ears_family ears_qwen_omni = {

@@ -36,7 +36,7 @@ void cpu_index_store(cpu_exec *x, const nn_op *op, int worker) {
 
 /* --- choosing --------------------------------------------------------------------------------------------------- */
 
-/* A number that rises with the score, also below zero; both zeros are the same, and what is no number is least. */
+/* A number that rises with the score, also below zero; both zeros are the same, and NaN is least. */
 static uint32_t rank_of(float score) {
     uint32_t bits;
     score += 0.0f;
