@@ -93,10 +93,8 @@ static void forward(nn_tape *t, const nn_net *net) {
     const hparams *h = net->hp;
     const nn_dims *d = &h->t.d;
     const top     *tw = net->top;
-    nn_attn_spec   a = {
-          .n_head = d->n_head, .n_kv = d->n_kv, .dim_k = d->head_dim, .scale = 1.0f / sqrtf((float)d->head_dim)
-    };
-    nn_buf x = nn_norm_rows(t, nn_tower_input(t, &h->t, tw->patch), &tw->pre, d->eps);
+    nn_attn_spec   a = nn_attn_plain(d, 0);
+    nn_buf         x = nn_norm_rows(t, nn_tower_input(t, &h->t, tw->patch), &tw->pre, d->eps);
     for (int i = 0; i < d->n_layer; i++) {
         const layer *w = (const layer *)net->layers + i;
         nn_buf       n = nn_norm_rows(t, x, &w->attn_norm, d->eps);
