@@ -6,7 +6,6 @@
  */
 #include "nn/nn.h"
 
-
 typedef struct hparams {
     nn_tower_dims t;
     bool          gguf, rms, qk_norms, post;
