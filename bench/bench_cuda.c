@@ -8,10 +8,14 @@
  * early (product.h), as in a decode step. Figures are medians over the rounds; a percentage is the median of the
  * rounds' own. GB/s counts packed weight bytes alone.
  *
+ * "chain": the products of one row of a layer of the 8 B shape, each of which waits for the one in front, as in a decode step: a
+ * norm with Q/K/V; O; a norm with gate, up and the gated unit; down. Microseconds of a layer, without attention.
+ *
  * "many": TFLOP/s of 256, 512 and 2048 rows; for packed types with ("all") and without unpacking the weights.
  *
- * Options: --part few|many, --types A,B (also those that are recoded), --rows 1,2,.., --shapes ROWSxCOLS,.., --reps N,
- * --path few|mma|wgmma|held, --cluster N, --stages N, --tile N (plans of the few-row kernel, cuda_few_plan).
+ * Options: --part few|many|chain, --types A,B (also those that are recoded), --rows 1,2,.., --shapes ROWSxCOLS,.., --reps N,
+ * --path few|mma|wgmma|held, --cluster N, --stages N, --tile N (plans of the few-row kernel, cuda_few_plan), --paces N,N,.. (of the
+ * chain, in turns).
  */
 #include "kernels/cuda/probe.h"
 #include "kernels/cuda/product.h"
@@ -23,7 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_REPS = 101, MAX_CASES = 400, MAX_COPIES = 1024, MAX_LIST = 16 };
+enum { MAX_REPS = 101, MAX_CASES = 400, MAX_COPIES = 1024, MAX_LIST = 16, CHAIN_LAYERS = 16 };
 #define READ_BYTES ((size_t)1 << 30)
 
 typedef struct shape {
@@ -31,13 +35,14 @@ typedef struct shape {
 } shape;
 
 typedef struct options {
-    bool          few, many;
+    bool          few, many, chain;
     tensor_type   types[MAX_LIST];
     int           n_types;
     int           rows[MAX_LIST], n_rows;
     shape         shapes[MAX_LIST];
     int           n_shapes;
     int           reps;
+    int           paces[MAX_LIST], n_paces;
     cuda_few_plan plan;
     cuda_path     path;
 } options;
@@ -45,7 +50,7 @@ typedef struct options {
 typedef struct bench_case {
     tensor_type     type;
     shape           s;
-    int             n, copies;
+    int             n, copies; /* copies: of a chain, its layers */
     cudaGraphExec_t graph;
     double          bytes, flops;                 /* of the whole graph */
     float           ms[MAX_REPS], part[MAX_REPS]; /* part: of the read speed of that round */
@@ -181,6 +186,61 @@ static void add_case(bench *b, const options *o, tensor_type named, shape s, int
     c->flops = 2.0 * (double)s.rows * (double)s.cols * n * c->copies;
 }
 
+/* Of a layer of the 8 B shape: norm with Q/K/V; O; norm with gate, up and the gated unit; down. */
+enum { CHAIN_DIM = 4096, CHAIN_QKV = 6144, CHAIN_FF = 14336 };
+static const shape chain_shapes[] = {
+    { CHAIN_QKV, CHAIN_DIM }, { CHAIN_DIM, CHAIN_DIM }, { 2 * CHAIN_FF, CHAIN_DIM }, { CHAIN_DIM, CHAIN_FF }
+};
+
+static size_t chain_bytes(tensor_type type) {
+    size_t bytes = 0;
+    for (int i = 0; i < 4; i++) bytes += cuda_packed_bytes(type, chain_shapes[i].rows, chain_shapes[i].cols);
+    return bytes;
+}
+
+/* Product `link` of a layer; returns where the weights of the next one are. */
+static const uint8_t *chain_link(bench *b, const cuda_few_plan *plan, tensor_type type, int link, const uint8_t *w) {
+    const shape s = chain_shapes[link];
+    const bool  first = link == 0 || link == 2;
+    float      *row = b->x, *normed = b->out, *qkv = normed + CHAIN_DIM, *up = qkv + CHAIN_QKV, *rest = up + CHAIN_FF;
+    err         e;
+    cuda_product_args a = { .w = { type, s.rows, s.cols, w, 0 },
+                            .x = { .n = 1, .n_pad = 8, .cols = s.cols },
+                            .out = link == 0   ? qkv
+                                   : link == 2 ? up
+                                               : row,
+                            .out_stride = s.rows,
+                            .row = link == 1   ? qkv
+                                   : link == 3 ? up
+                                               : row,
+                            .plan = *plan,
+                            .early = true,
+                            .add = !first };
+    if (first) a.norm = (cuda_row_norm){ normed, b->x + CHAIN_DIM, 1e-5f };
+    if (link == 2) {
+        a.glu = true, a.act = CUDA_ACT_SILU, a.n_more = 1;
+        a.more[0] = (cuda_more){ CHAIN_FF, rest, CHAIN_FF, NULL, 0 };
+    }
+    must(cuda_product(&b->d, &a, b->stream, &e), &e);
+    return w + cuda_packed_bytes(type, s.rows, s.cols);
+}
+
+static void add_chain(bench *b, const options *o, tensor_type named, int pace) {
+    const tensor_type type = device_type(named);
+    const size_t      bytes = chain_bytes(type), fit = b->pool_bytes / bytes;
+    bench_case       *c = &b->cases[b->n_cases++];
+    cuda_few_plan     plan = o->plan;
+    if (b->n_cases == MAX_CASES) die("too many cases");
+    *c = (bench_case){ .type = named, .n = pace, .copies = CHAIN_LAYERS, .bytes = (double)bytes * CHAIN_LAYERS };
+    plan.pace = pace;
+    rt(cudaStreamBeginCapture(b->stream, cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; i < CHAIN_LAYERS; i++) {
+        const uint8_t *w = b->pool + (size_t)i % fit * bytes;
+        for (int link = 0; link < 4; link++) w = chain_link(b, &plan, type, link, w);
+    }
+    c->graph = capture_end(b);
+}
+
 static void run_cases(bench *b, int reps) {
     cudaGraphExec_t read = capture_read(b);
     float           read_ms[MAX_REPS];
@@ -196,8 +256,10 @@ static void run_cases(bench *b, int reps) {
             c->part[r] = (float)(c->bytes / (double)t / ((double)READ_BYTES / (double)ms));
         }
     }
+    const bool chains = b->n_cases && b->cases[0].s.rows == 0;
     printf("read: %.0f GB/s\n", (double)READ_BYTES / median(read_ms, reps) * 1e-6);
-    printf("%-5s %7s %7s %5s %9s %9s %6s %9s\n", "type", "rows", "cols", "n", "us", "GB/s", "read", "TFLOP/s");
+    printf("%-5s %7s %7s %5s %9s %9s %6s %9s\n", "type", "rows", "cols", chains ? "pace" : "n", "us", "GB/s", "read",
+           "TFLOP/s");
     for (int i = 0; i < b->n_cases; i++) {
         bench_case  *c = &b->cases[i];
         const double ms = median(c->ms, reps);
@@ -229,6 +291,11 @@ static void bench_open(bench *b, const options *o) {
             if (cuda_scratch_bytes(type, s.rows, s.cols) > scratch) scratch = cuda_scratch_bytes(type, s.rows, s.cols);
         }
     }
+    for (int t = 0; t < o->n_types && o->chain; t++) {
+        if (chain_bytes(device_type(o->types[t])) > matrix) matrix = chain_bytes(device_type(o->types[t]));
+    }
+    if (o->chain && rows < CHAIN_DIM + CHAIN_QKV + 2 * CHAIN_FF) rows = CHAIN_DIM + CHAIN_QKV + 2 * CHAIN_FF;
+    if (o->chain && cols < 2 * CHAIN_DIM) cols = 2 * CHAIN_DIM;
     int most = o->many ? 2048 : 1;
     for (int i = 0; i < o->n_rows; i++) {
         if (o->rows[i] > most) most = o->rows[i];
@@ -254,39 +321,48 @@ static void bench_open(bench *b, const options *o) {
 }
 
 /* Comma-separated values through one parser each. */
+enum { LIST_TYPES, LIST_ROWS, LIST_SHAPES, LIST_PACES };
 static void parse_list(const char *text, options *o, int what) {
     char copy[256], *save = NULL;
     int  n = 0, type;
     snprintf(copy, sizeof copy, "%s", text);
     for (char *p = strtok_r(copy, ",", &save); p && n < MAX_LIST; p = strtok_r(NULL, ",", &save), n++) {
-        if (what == 0 && tensor_type_parse(p, &type) && cuda_can_multiply(device_type((tensor_type)type)))
+        if (what == LIST_TYPES && tensor_type_parse(p, &type) && cuda_can_multiply(device_type((tensor_type)type)))
             o->types[n] = (tensor_type)type;
-        else if (what == 1 && atoi(p) > 0)
+        else if (what == LIST_ROWS && atoi(p) > 0)
             o->rows[n] = atoi(p);
-        else if (what == 2 && strchr(p, 'x'))
+        else if (what == LIST_SHAPES && strchr(p, 'x'))
             o->shapes[n] = (shape){ atoll(p), atoll(strchr(p, 'x') + 1) };
+        else if (what == LIST_PACES && atoi(p) != 0)
+            o->paces[n] = atoi(p);
         else
-            die("a value of --types, --rows or --shapes is not understood");
+            die("a value of --types, --rows, --shapes or --paces is not understood");
     }
-    *(what == 0 ? &o->n_types : what == 1 ? &o->n_rows : &o->n_shapes) = n;
+    *(what == LIST_TYPES    ? &o->n_types
+      : what == LIST_ROWS   ? &o->n_rows
+      : what == LIST_SHAPES ? &o->n_shapes
+                            : &o->n_paces) = n;
 }
 
 static options parse(int argc, char **argv) {
-    options o = { .few = true, .many = true, .reps = 15 };
-    parse_list("Q4_K,Q8_0,F16", &o, 0);
-    parse_list("1,2,4,8,16,32,64", &o, 1);
-    parse_list("4096x4096,14336x4096,4096x14336,128256x4096", &o, 2);
+    options o = { .few = true, .many = true, .chain = true, .reps = 15 };
+    parse_list("Q4_K,Q8_0,F16", &o, LIST_TYPES);
+    parse_list("1,2,4,8,16,32,64", &o, LIST_ROWS);
+    parse_list("4096x4096,14336x4096,4096x14336,128256x4096", &o, LIST_SHAPES);
+    parse_list("-1,16,24,32,48", &o, LIST_PACES);
     for (int i = 1; i < argc; i += 2) {
         const char *v = i + 1 < argc ? argv[i + 1] : NULL;
         if (!v) die("an option lacks its value, or is not one (see the head of bench_cuda.c)");
         if (strcmp(argv[i], "--part") == 0)
-            o.few = strcmp(v, "few") == 0, o.many = strcmp(v, "many") == 0;
+            o.few = strcmp(v, "few") == 0, o.many = strcmp(v, "many") == 0, o.chain = strcmp(v, "chain") == 0;
         else if (strcmp(argv[i], "--types") == 0)
-            parse_list(v, &o, 0);
+            parse_list(v, &o, LIST_TYPES);
         else if (strcmp(argv[i], "--rows") == 0)
-            parse_list(v, &o, 1);
+            parse_list(v, &o, LIST_ROWS);
         else if (strcmp(argv[i], "--shapes") == 0)
-            parse_list(v, &o, 2);
+            parse_list(v, &o, LIST_SHAPES);
+        else if (strcmp(argv[i], "--paces") == 0)
+            parse_list(v, &o, LIST_PACES);
         else if (strcmp(argv[i], "--reps") == 0)
             o.reps = atoi(v) < 1 ? 1 : atoi(v) > MAX_REPS ? MAX_REPS : atoi(v);
         else if (strcmp(argv[i], "--cluster") == 0)
@@ -327,5 +403,9 @@ int main(int argc, char **argv) {
         }
     }
     if (o.many) run_cases(&b, o.reps);
+    for (int t = 0; t < o.n_types && o.chain; t++) {
+        for (int i = 0; i < o.n_paces; i++) add_chain(&b, &o, o.types[t], o.paces[i]);
+    }
+    if (o.chain) run_cases(&b, o.reps);
     return 0;
 }

@@ -484,6 +484,69 @@ static void scene_against_twin(check *c, scene *s, int n_rows) {
           (long long)s->cols, far);
 }
 
+/*
+ * One row in f32 that the product itself brings to 16 bits, normed or not, by any plan: the bits of a row that came in 16
+ * bits, and of the plan that is chosen. Few multiprocessors, so that warps have many tiles; gated where there are two row
+ * tiles and more.
+ */
+static void scene_one(check *c, const scene *s) {
+    err           e;
+    const int64_t half = s->rows / 32 * 16;
+    const int     r = check_int(c, 0, MAX_N - 1), stages = check_int(c, 2, 5);
+    cuda_device   d = *s->d;
+    float      *w = alloc((size_t)s->cols * 4), *plain = alloc((size_t)s->rows * 4), *out = alloc((size_t)s->rows * 4);
+    cuda_stream stream;
+    cuda_graph  graph;
+    d.sms = check_int(c, 1, 4);
+    must(cuda_stream_open(&stream, &e), &e);
+    check_fill_normal(c, w, (size_t)s->cols, 1);
+    buffer dx = buffer_of(s->x + r * s->cols, (size_t)s->cols * 4), dw = buffer_of(w, (size_t)s->cols * 4),
+           normed = buffer_alloc((size_t)s->cols * 4), dout = buffer_alloc((size_t)s->rows * 4),
+           up = buffer_alloc((size_t)s->rows * 4);
+    for (int way = 0; way < (half ? 3 : 2); way++) { /* as it is, normed, normed and gated */
+        for (int n = 0; n < 4; n++) {
+            cuda_product_args a = { .w = { s->type, s->rows, s->cols, s->w.data, 0 },
+                                    .x = { .n = 1, .n_pad = 8, .cols = s->cols },
+                                    .out = (float *)dout.data,
+                                    .out_stride = s->rows,
+                                    .row = (float *)dx.data,
+                                    .early = true,
+                                    .w_scale = ldexpf(1, s->power) };
+            if (n > 0)
+                a.plan = (cuda_few_plan){ .stages = stages,
+                                          .tile = check_int(c, 0, 2),
+                                          .pace = n > 1 ? check_int(c, 1, 48) : -1 };
+            if (way > 0) a.norm = (cuda_row_norm){ (float *)normed.data, (float *)dw.data, 1e-5f };
+            if (way == 2) {
+                a.w.pitch = cuda_round_up(s->rows, 16), a.w.rows = 2 * half;
+                a.glu = true, a.act = CUDA_ACT_SILU, a.n_more = 1;
+                a.more[0] = (cuda_more){ half, (float *)up.data, half, NULL, a.w_scale };
+            }
+            const int64_t rows = way == 2 ? half : s->rows;
+            must(cuda_graph_begin(stream, &e), &e);
+            for (int i = 0; i < 2; i++) must(cuda_product(&d, &a, stream, &e), &e); /* the second one begins early */
+            must(cuda_graph_end(&graph, stream, &e), &e);
+            must(cuda_graph_run(graph, stream, &e), &e);
+            must(cuda_wait(stream, &e), &e);
+            cuda_graph_free(graph);
+            must(cuda_copy_out(n ? out : plain, dout.data, (size_t)rows * 4, &e), &e);
+            const float *want = way == 0 ? s->expect + r * s->rows : plain, *got = n ? out : plain;
+            long         differ = 0;
+            for (int64_t i = 0; i < rows; i++) differ += bits(got[i]) != bits(want[i]);
+            CHECK(c, differ == 0, "%s %lldx%lld, one row%s (tile %d, stages %d, pace %d): %ld values differ",
+                  drawn_name(s->type), (long long)a.w.rows, (long long)s->cols,
+                  way == 0   ? ""
+                  : way == 1 ? ", normed"
+                             : ", normed and gated",
+                  a.plan.tile, a.plan.stages, a.plan.pace, differ);
+        }
+    }
+    buffer_free(c, &dx, "x"), buffer_free(c, &dw, "weights of the norm"), buffer_free(c, &normed, "normed row"),
+        buffer_free(c, &dout, "out"), buffer_free(c, &up, "up");
+    cuda_stream_free(stream);
+    free(w), free(plain), free(out);
+}
+
 static void draw_places(check *c, int *pick, int n, bool nan) {
     for (int i = 0; i < n; i++) pick[i] = check_int(c, 0, MAX_N - 1);
     if (nan && n > 1) pick[check_int(c, 0, n - 1)] = -1;
@@ -510,9 +573,10 @@ static void check_products(check *c, const cuda_device *d, tensor_type type, int
         draw_places(c, pick, n, false);
         const int cluster =
             d->clusters[3] ? 1 << check_int(c, 0, cuda_slices(cols) == 8 ? 3 : cuda_slices(cols) / 2) : 1;
-        scene_run(c, &s, pick, n, CUDA_PATH_FEW, (cuda_few_plan){ cluster, check_int(c, 2, 5), check_int(c, 1, 2) },
+        scene_run(c, &s, pick, n, CUDA_PATH_FEW, (cuda_few_plan){ cluster, check_int(c, 2, 5), check_int(c, 1, 2), 0 },
                   false);
     }
+    if (d->code >= 90 && !s.bf16 && cols % 8 == 0) scene_one(c, &s);
     scene_close(c, &s);
 }
 

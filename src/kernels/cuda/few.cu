@@ -11,6 +11,9 @@
  *
  * Weights do not depend on earlier kernels: with an early start the first ones are under way before the kernel in front
  * has ended. Columns of a tile beyond the last activation row compute a copy of that row and are not written.
+ *
+ * One row waits behind all copies that were asked for before it. Paced, the last warp fills the rings of all while the
+ * others wait for the kernel in front, with so few bytes under way at a time that nobody waits for them.
  */
 #include "kernels/cuda/act.cuh"
 #include "kernels/cuda/internal.cuh"
@@ -19,6 +22,9 @@
 
 #define WARPS 16
 #define MAX_STAGES 5
+#ifndef FEW_PACE
+#define FEW_PACE 0 /* of plans without a pace; 0: none */
+#endif
 
 struct few_args {
     const uint8_t *w, *x;
@@ -27,6 +33,7 @@ struct few_args {
     int            n_kt, slice_kt; /* column tiles: of the matrix, of a slice */
     int            log_slices, log_cluster, stages;
     int            early; /* places of the ring that are filled before the activations are there */
+    int            pace;  /* places of all rings under way at a time while one row is waited for; 0: few_feed does not run */
     int            x_row; /* number of the first activation row in its image, for the swizzle */
     int            up;   /* not 0: row tile i of the first matrix goes with row tile i + up, its gate and what it gates */
     cuda_act       act;
@@ -68,27 +75,43 @@ template <class T, int MT> struct few_stream {
         ring = at, bars = barriers;
         left = n > 0 && tile < n_tiles ? (n_tiles - tile + step - 1) / step : 0;
         kt = 0, n_kt = n;
-#ifdef CUDA_HOPPER
-        if (lane < a.stages) barrier_init(bars + lane * 8, 1);
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); /* for copies: no instruction comes of it */
-        __syncwarp();
-#else
+#ifndef CUDA_HOPPER
         ring += lane * 16, row += lane * 16;
 #endif
         from = row;
     }
 
+    __device__ inline void init_barriers() const {
+#ifdef CUDA_HOPPER
+        if (lane < a.stages) barrier_init(bars + lane * 8, 1);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); /* for copies: no instruction comes of it */
+        __syncwarp();
+#endif
+    }
+
+    __device__ inline void skip() {
+        if (!left) return;
+        from += a.kt_step;
+        if (++kt == n_kt) row += a.tile_step, from = row, kt = 0, left--;
+    }
+
+#ifdef CUDA_HOPPER
+    /* The next copy, by one lane; there is one. */
+    __device__ inline void put(int slot) const {
+        const uint32_t to = ring + slot * (MT * T::BYTES);
+        barrier_expect(bars + slot * 8, MT * T::BYTES);
+        bulk_copy(to, from, T::BYTES, bars + slot * 8);
+        if (MT > 1) bulk_copy(to + T::BYTES, from + a.second_step, T::BYTES, bars + slot * 8);
+    }
+#endif
+
     /* Starts the next copy, if there is one. Older chips: always closes a group, so that groups can be counted. */
     __device__ inline void next(int slot) {
         if (left) {
-            const uint32_t to = ring + slot * (MT * T::BYTES);
 #ifdef CUDA_HOPPER
-            if (lane == 0) {
-                barrier_expect(bars + slot * 8, MT * T::BYTES);
-                bulk_copy(to, from, T::BYTES, bars + slot * 8);
-                if (MT > 1) bulk_copy(to + T::BYTES, from + a.second_step, T::BYTES, bars + slot * 8);
-            }
+            if (lane == 0) put(slot);
 #else
+            const uint32_t to = ring + slot * (MT * T::BYTES);
             for (int m = 0; m < MT; m++) {
 #pragma unroll
                 for (int o = 0; o < T::BYTES; o += 512) {
@@ -97,8 +120,7 @@ template <class T, int MT> struct few_stream {
                 }
             }
 #endif
-            from += a.kt_step;
-            if (++kt == n_kt) row += a.tile_step, from = row, kt = 0, left--;
+            skip();
         }
 #ifndef CUDA_HOPPER
         copy_commit();
@@ -116,6 +138,45 @@ template <class T, int MT> struct few_stream {
 #endif
     }
 };
+
+/* What the warps of a paced block tell each other. */
+struct few_paced {
+    uint64_t free;        /* a barrier: the kernel in front has ended */
+    int      fed[WARPS];  /* places of each ring that are filled or under way */
+};
+
+#ifdef CUDA_HOPPER
+/* All warps have initialized the barriers of their rings when the last one goes on, which alone waits for that. */
+__device__ static inline void few_barriers_are_there(bool last) {
+    if (last)
+        asm volatile("bar.sync 1, %0;" ::"n"(WARPS * 32) : "memory");
+    else
+        asm volatile("bar.arrive 1, %0;" ::"n"(WARPS * 32) : "memory");
+}
+
+/*
+ * Lane l goes on filling the ring of warp l, whose stream is `in`. A place is asked for when the one a.pace places in front
+ * of it has arrived; nobody takes anything from the rings before the kernel in front has ended, so that phase 0 is the one
+ * that a place is in.
+ */
+template <class T, int MT>
+__device__ static inline void few_feed(few_stream<T, MT> &in, uint32_t bars, few_paced &m) {
+    const few_args &a = in.a;
+    const int       places = in.lane < WARPS ? min(a.stages, in.left * in.n_kt) : 0;
+    int             place = min(a.early, places);
+    for (int i = 0; i < place; i++) in.skip();
+    while (__any_sync(0xffffffffu, place < places) && !barrier_done(smem_at(&m.free), 0)) {
+        const int front = place * WARPS + in.lane - a.pace, whose = front & (WARPS - 1), slot = front / WARPS;
+        const int theirs = __shfl_sync(0xffffffffu, places, whose);
+        if (place < places &&
+            (front < 0 || slot >= theirs || barrier_done(bars + (whose * MAX_STAGES + slot) * 8, 0))) {
+            in.put(place++);
+            in.skip();
+        }
+    }
+    if (in.lane < WARPS) m.fed[in.lane] = place;
+}
+#endif
 
 /* Fragments of 16 * MT weight rows and 64 columns times the ONE row that the block made: x has the eight words of each of
  * the four lanes with the first column. The other columns compute the same and are not read. */
@@ -313,7 +374,7 @@ __device__ static inline void few_make_row(const few_args &a, const few_part<CUD
     const int           tid = (int)threadIdx.x;
     row_part            row;
     row.load(a.row, a.cols, 0);
-    more(); /* behind the row: it would wait for them */
+    if (!a.pace) more(); /* behind the row: it would wait for them */
     auto &v = row.v;
     if constexpr (NORM) {
         float part = 0, sum = 0;
@@ -326,6 +387,7 @@ __device__ static inline void few_make_row(const few_args &a, const few_part<CUD
         part = warp_sum(part); /* then as block_sum, whose room nobody has read yet */
         if (tid % 32 == 0) room[tid / 32] = part;
         __syncthreads();
+        if (a.pace) more();
 #pragma unroll
         for (int i = 0; i < WARPS; i++) sum += room[i];
         const float by = 1.0f / sqrtf(sum / (float)a.cols + a.norm.eps);
@@ -350,6 +412,7 @@ __device__ static inline void few_make_row(const few_args &a, const few_part<CUD
     top = __reduce_max_sync(0xffffffffu, top);
     if (tid % 32 == 0) tops[tid / 32] = top;
     __syncthreads();
+    if (!NORM && a.pace) more();
     for (int i = 0; i < THREADS / 32; i++) top = max(top, tops[i]);
     const int   e = cuda_row_exponent(top);
     const float factor = __uint_as_float((uint32_t)(127 - e) << 23);
@@ -375,6 +438,7 @@ static __global__ __launch_bounds__(ONE && MT == 1 ? 640 : WARPS * 32, 1) void f
     extern __shared__ __align__(128) uint8_t smem[];
     __shared__ float                         scale[CUDA_FEW];
     __shared__ __align__(8) uint64_t bars[WARPS], ring_bars[WARPS][MAX_STAGES];
+    __shared__ few_paced             paced;
     using meeting = few_meeting<MT, NT>;
     constexpr int BLOCKS = T::COLS / CUDA_BLOCK_COLS;
     const int     lane = (int)threadIdx.x % 32, log_spc = a.log_slices - a.log_cluster;
@@ -396,10 +460,14 @@ static __global__ __launch_bounds__(ONE && MT == 1 ? 640 : WARPS * 32, 1) void f
     launch_next();
     few_stream<T, MT> in = { a };
     in.init(smem_at(ring), smem_at(ring_bars[warp]), first_tile, step, n_tiles, kt0, n_kt);
+    in.init_barriers();
     for (int i = 0; i < a.early; i++) in.next(i);
     T::begin();
     const auto rest = [&] {
-        for (int i = a.early; i < a.stages; i++) in.next(i);
+        int from = a.early;
+        if (ONE && a.pace)
+            for (const int fed = paced.fed[warp]; from < fed; from++) in.skip();
+        for (int i = from; i < a.stages; i++) in.next(i);
     };
 #ifdef CUDA_HOPPER
     if (a.ahead.bytes && blockIdx.x == 0 && threadIdx.x == 0) bulk_prefetch(a.ahead.from, a.ahead.bytes);
@@ -408,7 +476,21 @@ static __global__ __launch_bounds__(ONE && MT == 1 ? 640 : WARPS * 32, 1) void f
     const bool                normed = ONE && a.norm.out;
     few_part<CUDA_NORM_FUSED> norm_w;
     if (normed) norm_w.load(a.norm.w, a.cols, 1); /* as the weights, these are never written */
+#ifdef CUDA_HOPPER
+    if (ONE && a.pace) {
+        if (threadIdx.x == 0) barrier_init(smem_at(&paced.free), 1);
+        few_barriers_are_there(warp == WARPS - 1);
+        if (warp == WARPS - 1) {
+            const int         whose = lane % WARPS, g = whose >> log_spc, s = whose % (1 << log_spc), k0 = s * a.slice_kt;
+            few_stream<T, MT> all = { a };
+            all.init(smem_at(smem + whose * ring_bytes), smem_at(ring_bars[whose]), team + n_teams * g, step, n_tiles, k0,
+                     max(0, min(a.slice_kt, a.n_kt - k0)));
+            few_feed(all, smem_at(ring_bars), paced);
+        }
+    }
+#endif
     launch_wait();
+    if (ONE && a.pace && threadIdx.x == 0) barrier_arrive(smem_at(&paced.free));
     const int b0 = (rank << log_spc) * a.slice_kt * BLOCKS,
               b1 = min(a.n_kt * BLOCKS, b0 + (a.slice_kt * BLOCKS << log_spc));
     if (normed)
@@ -475,9 +557,18 @@ static size_t few_smem(const product_shape &p, const few_choice &c, int cluster,
 
 /* Places of the ring that are filled before the activations are there. Whatever is asked for before one row makes it come
  * later: a single place where unpacking is the limit, two where reading is or where the row itself takes its time. */
-static int few_early(const cuda_product_args *a, const product_shape &p, const few_choice &c) {
+static int few_early(const cuda_product_args *a, const product_shape &p, const few_choice &c, int pace) {
+    if (pace) return pace / WARPS < c.stages ? pace / WARPS : c.stages; /* few_feed goes on */
     const int places = p.tile_bytes < 16 * p.tile_cols && p.cols <= CUDA_NORM_FUSED ? 1 : 2;
     return a->row && places < c.stages ? places : c.stages;
+}
+
+/* Places under way at a time before one row is there; 0: few_early. */
+static int few_pace(const cuda_device *d, const cuda_product_args *a, const product_shape &p, const few_choice &c) {
+    const int64_t kib = a->plan.pace ? a->plan.pace : FEW_PACE;
+    if (kib <= 0 || !a->row || !a->early || d->code < 90 || c.cluster > 1) return 0;
+    const int64_t places = kib * 1024 / (c.mt * p.tile_bytes);
+    return places < 1 ? 1 : places > WARPS * MAX_STAGES ? WARPS * MAX_STAGES : (int)places;
 }
 
 /* Whether all tiles of a row tile have a neighbour, and two of them are no more than one of other types. */
@@ -595,7 +686,7 @@ static product_shape few_shape(const cuda_weight *w, bool *twice) {
 
 bool product_few_gates(const cuda_device *d, tensor_type type, int64_t cols) {
     const cuda_weight   w = { type, 2 * CUDA_TILE_ROWS, cols, NULL, 0 };
-    const cuda_few_plan plan = { 0, 0, 2 };
+    const cuda_few_plan plan = { 0, 0, 2, 0 };
     bool                twice;
     few_choice          c;
     return few_choose_rows(d, few_shape(&w, &twice), &plan, 0, 1, true, &c);
@@ -612,7 +703,8 @@ int product_few(const cuda_device *d, const cuda_product_args *a, cuda_stream s,
         if (!few_choose_rows(d, p, &plan, a->beside, a->x.n - row, a->glu, &c))
             return err_set(e, ERR_LIMIT, "CUDA: activations of %lld columns do not fit into shared memory",
                            (long long)p.cols);
-        few_args k = { (const uint8_t *)a->w.data,
+        const int pace = few_pace(d, a, p, c);
+        few_args  k = { (const uint8_t *)a->w.data,
                        (const uint8_t *)a->x.data + row * CUDA_ROW_BYTES,
                        a->x.scale + row,
                        (int)p.rows,
@@ -624,7 +716,8 @@ int product_few(const cuda_device *d, const cuda_product_args *a, cuda_stream s,
                        log2_of(p.slices),
                        log2_of(c.cluster),
                        c.stages,
-                       few_early(a, p, c),
+                       few_early(a, p, c, pace),
+                       pace,
                        (int)row,
                        a->glu ? (int)(a->more[0].first / CUDA_TILE_ROWS) : 0,
                        a->act,

@@ -176,6 +176,16 @@ __device__ static inline void barrier_wait(uint32_t bar, uint32_t parity) {
 #endif
 }
 
+/* Whether the phase is over. */
+__device__ static inline bool barrier_done(uint32_t bar, uint32_t parity) {
+    uint32_t done;
+    asm volatile("{\n.reg .pred done;\nmbarrier.test_wait.parity.shared.b64 done, [%1], %2;\nselp.u32 %0, 1, 0, done;\n}"
+                 : "=r"(done)
+                 : "r"(bar), "r"(parity)
+                 : "memory");
+    return done;
+}
+
 #ifdef CUDA_HOPPER
 
 __device__ static inline void barrier_expect(uint32_t bar, uint32_t bytes) {
