@@ -180,7 +180,7 @@ int stage_run(vision_stage *s, const stage_step *step, err *e);
 int resample(vision *v, int across, int down, const float *rows, float *out, err *e);
 
 /* open.c */
-void tower_identify(uint8_t out[VISION_KEY_BYTES], const model_file *f); /* by its tensors */
+int tower_identify(uint8_t out[VISION_KEY_BYTES], const model_file *f, err *e); /* by the file */
 
 /* keep.c */
 void               keep_key(const vision *v, const pixels *picture, uint8_t key[VISION_KEY_BYTES]);
