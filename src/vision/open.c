@@ -58,9 +58,10 @@ static void find_parts(vision_parts *p, const vision_rules *r, const model_file 
         if (ff > 0) vision_set(p, "feed_forward_length", ff, true);
     }
     if (f->parts) f->parts(p, r, model);
-    p->patches = plan_most_patches(r) + 1;
-    p->merged = r->inner ? plan_most_patches(r) / (r->inner * r->inner) : 0;
-    p->squares = plan_most_patches(r) / (r->merge * r->merge) + r->queries;
+    int most = (int)plan_most_patches(r); /* rules_read has looked at it */
+    p->patches = most + 1;
+    p->merged = r->inner ? most / (r->inner * r->inner) : 0;
+    p->squares = most / (r->merge * r->merge) + r->queries;
 }
 
 static size_t kept_bytes(const vision_rules *r, int squares, int width, const vision_options *o) {
