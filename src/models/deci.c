@@ -38,11 +38,12 @@ static int width_of(nn_config *c, int i, int n) {
     char path[80];
     snprintf(path, sizeof path, "block_configs.%d.ffn.ffn_mult", i);
     double by = nn_config_real(c, NULL, path, 0);
-    if (!(by >= 0 && by <= 1024)) {
+    double width = 2 * by * n / 3;
+    if (!(by >= 0 && by <= 1024 && width <= 1 << 24)) {
         nn_config_fail(c, "the field \"%s\" is %g", path, by);
         return 0;
     }
-    return ((int)(2 * by * n / 3) + 255) / 256 * 256;
+    return ((int)width + 255) / 256 * 256;
 }
 
 static void read_block(nn_config *c, hparams *h, int i, int *heads, int *kv, int *ff) {

@@ -41,12 +41,18 @@ static const nn_key keys[] = {
     { 0 },
 };
 
+/* -1 where it is none. */
+static int count_at(nn_config *c, const char *field, int i, int dflt) {
+    double x = nn_config_real_at(c, field, i, dflt);
+    return x >= 0 && x <= 1 << 20 && x == (int)x ? (int)x : -1;
+}
+
 static void read_axes(nn_config *c, hparams *h) {
     const int pairs = h->rope.n_rot / 2, each = pairs * 11 / 32, usual[] = { each, each, pairs - 2 * each };
     int       has[3];
     uint8_t  *axis = nn_config_alloc(c, (size_t)(pairs > 0 ? pairs : 1), sizeof *axis);
     for (int i = 0; i < 3; i++)
-        has[i] = (int)nn_config_real_at(c, "rope_parameters.mrope_section|rope_scaling.mrope_section", i, usual[i]);
+        has[i] = count_at(c, "rope_parameters.mrope_section|rope_scaling.mrope_section", i, usual[i]);
     if (has[0] < 0 || has[0] != has[1] || has[2] < 0 || has[0] > pairs || has[2] > pairs ||
         2 * has[0] + has[2] != pairs) {
         nn_config_fail(c, "rotary sections of %d, %d and %d for %d pairs", has[0], has[1], has[2], pairs);
@@ -66,7 +72,7 @@ static void setup(nn_config *c, void *p) {
                    { "video_end_token_id", 101307 } };
     static const int usual[] = { 1536, 512 };
     hparams         *h = p;
-    for (int i = 0; i < 2; i++) h->ff[i] = (int)nn_config_real_at(c, "moe_intermediate_size", i, usual[i]);
+    for (int i = 0; i < 2; i++) h->ff[i] = count_at(c, "moe_intermediate_size", i, usual[i]);
     for (int i = 1; i < N_MARKED; i++) {
         int64_t id = nn_config_int(c, NULL, around[i - 1].field, around[i - 1].usual);
         h->marked[i] = id >= 0 && id < h->d.n_vocab ? (int)id : 0;

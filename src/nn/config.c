@@ -703,7 +703,7 @@ static int read_vocab(nn_config *c) {
             return fewer ? (int)rows->dims[1] : (int)tokens->count;
         }
     }
-    return (int)get_number(c, "vocab_size", "vocab_size", 'i', NN_REQUIRED);
+    return (int)fmax(-1, fmin(get_number(c, "vocab_size", "vocab_size", 'i', NN_REQUIRED), INT32_MAX));
 }
 
 static bool is_one_of(const char *const *list, const char *name) {

@@ -95,13 +95,19 @@ static double read_base(nn_config *c, const nn_rope_want *w) {
 static int read_n_rot(nn_config *c, const nn_rope_want *w, int dim, bool proportional) {
     const char *gguf = w->gguf_dim ? w->gguf_dim : "rope.dimension_count";
     int         n_rot = dim;
+    double      share = w->partial > 0 ? w->partial : 1.0;
     if (nn_config_gguf(c)) {
-        n_rot = (int)nn_config_int(c, gguf, NULL, (int64_t)(dim * (w->partial > 0 ? w->partial : 1.0)));
+        n_rot = (int)nn_config_int(c, gguf, NULL, share <= 1 ? (int64_t)(dim * share) : dim);
     } else if (!proportional && !w->mla) { /* a factor there is the share of the whole head */
         char  all[600];
         paths p = hf_paths(w, "partial_rotary_factor");
         snprintf(all, sizeof all, "%s%spartial_rotary_factor|rotary_pct", p.text, *p.text ? "|" : "");
-        n_rot = (int)(dim * nn_config_real(c, NULL, all, w->partial > 0 ? w->partial : 1.0));
+        share = nn_config_real(c, NULL, all, share);
+        if (!(share >= 0 && share <= 1)) {
+            nn_config_fail(c, "%g of a head of %d elements cannot be rotary", share, dim);
+            return 0;
+        }
+        n_rot = (int)(dim * share);
     }
     if (n_rot < 0 || n_rot > dim || n_rot % 2) {
         nn_config_fail(c, "%d rotary elements do not fit a head of %d", n_rot, dim);
@@ -118,6 +124,10 @@ static double original_context(nn_config *c, const nn_dims *d, const nn_rope_wan
     snprintf(all, sizeof all, "%s%soriginal_max_position_embeddings", p.text, *p.text ? "|" : "");
     double length = nn_config_real(c, "rope.scaling.original_context_length", all, 0);
     if (!(length > 0)) return d->context;
+    if (length > 1e15) {
+        nn_config_fail(c, "an original context of %g positions", length);
+        return d->context;
+    }
     nn_config_note_int(c, "rope.scaling.original_context_length", (int64_t)length); /* readers want a whole number */
     return length;
 }
@@ -252,7 +262,8 @@ static void longrope(nn_config *c, const nn_dims *d, const nn_rope_want *w, nn_r
 /* The first share of the pairs turns with frequencies of the whole head; the others stand still. */
 static void proportional(nn_config *c, const nn_rope_want *w, nn_rope *r, double base, float *freq) {
     double share = rope_real(c, w, NULL, "partial_rotary_factor", 1.0), factor = rope_real(c, w, NULL, "factor", 1.0);
-    int    n = r->n_rot / 2, turning = (int)floor(share * r->n_rot / 2);
+    int    n = r->n_rot / 2, turning = share >= 0 && share <= 1 ? (int)floor(share * r->n_rot / 2) : n;
+    if (!(share >= 0 && share <= 1)) nn_config_fail(c, "partial_rotary_factor is %g", share);
     float *f = nn_config_alloc(c, (size_t)n, sizeof *f);
     for (int i = 0; i < n && !c->failed; i++) {
         f[i] = i < turning ? (float)factor : 1e30f;

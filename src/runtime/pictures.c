@@ -206,16 +206,23 @@ chat_media pictures_words(const runtime *r, const runtime_request *q) {
                                                : "" };
 }
 
+/* Where a word stands first; a text may have any bytes, zeros too. NULL: nowhere, or the word is. */
+static const char *find_word(view text, const char *what) {
+    return what ? memmem(text.data, text.len, what, strlen(what)) : NULL;
+}
+
+static view behind(view text, const char *at) { return (view){ at, text.len - (size_t)(at - text.data) }; }
+
 /* How often the placeholder stands in a text. */
-static size_t occurrences(const char *text, const char *what) {
+static size_t occurrences(view text, const char *what) {
     size_t n = 0;
-    for (const char *at = text; (at = strstr(at, what)); at += strlen(what)) n++;
+    for (const char *at; (at = find_word(text, what)); n++) text = behind(text, at + strlen(what));
     return n;
 }
 
 /* As many placeholders as there are pictures, or sounds. */
-static int check_count(const runtime_request *q, const char *text, const char *what, bool heard, err *e) {
-    size_t      n = what ? occurrences(text, what) : 0, have = 0;
+static int check_count(const runtime_request *q, view text, const char *what, bool heard, err *e) {
+    size_t      n = occurrences(text, what), have = 0;
     const char *name = heard ? "sound" : "picture";
     for (size_t i = 0; i < q->n_blobs; i++) have += is_sound(&q->blobs[i]) == heard;
     if (n == have) return 0;
@@ -239,26 +246,27 @@ static int write_medium(const runtime *r, const view *blob, int *n_pictures, str
 int pictures_rewrite(void *ctx, str *text, err *e) {
     const pictures_text *p = ctx;
     const runtime       *r = p->owner;
-    const char          *picture = r->eyes ? vision_placeholder(r->eyes) : NULL, *from = str_cstr(text),
+    const char          *picture = r->eyes ? vision_placeholder(r->eyes) : NULL,
                *spoken = r->ears ? ears_placeholder(r->ears) : NULL;
-    str out;
-    int n_pictures = 0, rc = check_count(p->q, from, picture, false, e);
+    view from = { str_cstr(text), text->len };
+    str  out;
+    int  n_pictures = 0, rc = check_count(p->q, from, picture, false, e);
     if (rc == 0) rc = check_count(p->q, from, spoken, true, e);
     if (rc < 0) return rc;
     str_init(&out);
     for (size_t i = 0; rc == 0 && i < p->q->n_blobs; i++) {
-        const char *seen = picture ? strstr(from, picture) : NULL, *heard = spoken ? strstr(from, spoken) : NULL;
+        const char *seen = find_word(from, picture), *heard = find_word(from, spoken);
         bool        hears = heard && (!seen || heard < seen);
         const char *at = hears ? heard : seen;
         if (!at || hears != is_sound(&p->q->blobs[i])) {
             rc = err_set(e, ERR_ARG, "the chat template shows pictures and sounds in another order");
             break;
         }
-        str_append(&out, from, (size_t)(at - from));
+        str_append(&out, from.data, (size_t)(at - from.data));
         rc = write_medium(r, &p->q->blobs[i], &n_pictures, &out, e);
-        from = at + strlen(hears ? spoken : picture);
+        from = behind(from, at + strlen(hears ? spoken : picture));
     }
-    str_puts(&out, from);
+    str_append(&out, from.data, from.len);
     if (rc == 0 && !str_ok(&out)) rc = err_set_nomem(e);
     if (rc < 0) {
         str_deinit(&out);

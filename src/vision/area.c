@@ -21,14 +21,14 @@ int vision_area(const vision_source *s, const char *key, const char *field, cons
 }
 
 int vision_area_check(vision_rules *r, err *e) {
-    int square = r->patch * r->merge;
-    if (r->patch < 1 || r->patch > 256 || r->merge < 1 || r->merge > 16 || r->least < 1 || r->most < square * square ||
-        r->least > r->most)
+    int64_t square = (int64_t)r->patch * r->merge, most = VISION_MOST_ROWS * square * square;
+    if (r->patch < 1 || r->patch > 256 || r->merge < 1 || r->merge > VISION_MOST_MERGE || r->least < 1 ||
+        r->most < square * square || r->least > r->most)
         return err_set(e, ERR_FORMAT, "pictures of %d to %d pixels, patches of %d, squares of %d do not fit each other",
                        r->least, r->most, r->patch, r->merge);
-    if (r->most > VISION_MOST_ROWS * square * square) r->most = VISION_MOST_ROWS * square * square;
+    if (r->most > most) r->most = (int)most;
     if (r->least > r->most) r->least = r->most;
-    r->side = square;
+    r->side = (int)square;
     return 0;
 }
 
@@ -57,4 +57,4 @@ int vision_area_plan(vision_plan *p, const vision_rules *r, int width, int heigh
     return 0;
 }
 
-int vision_area_patches(const vision_rules *r) { return r->most / (r->patch * r->patch); }
+int64_t vision_area_patches(const vision_rules *r) { return r->most / (r->patch * r->patch); }

@@ -12,9 +12,9 @@ void vision_one_tile(vision_plan *p, int width, int height) {
     p->height = p->tile_height = height;
 }
 
-int plan_most_patches(const vision_rules *r) {
+int64_t plan_most_patches(const vision_rules *r) {
     const vision_family *f = vision_families[r->kind];
-    int                  across = r->side / r->patch;
+    int64_t              across = r->side / r->patch;
     return f->most_patches ? f->most_patches(r) : across * across;
 }
 
@@ -40,7 +40,7 @@ int plan_make(vision_plan *p, const vision_rules *rules, const pixels *picture, 
     if (!p->n_rows)
         p->n_rows = p->n_tiles > p->rows * p->cols ? p->rows * p->cols * p->tile_rows + p->whole_rows
                                                    : p->n_tiles * p->tile_rows;
-    int64_t most = (int64_t)plan_most_patches(rules) * own.patch * own.patch;
+    int64_t most = plan_most_patches(rules) * own.patch * own.patch;
     if (rc == 0 && ((int64_t)p->tile_width * p->tile_height > most || (int64_t)p->whole_width * p->whole_height > most))
         return err_set(e, ERR_LIMIT, "a picture of %d x %d is too narrow", width, height);
     return rc;
@@ -72,10 +72,9 @@ static int cut_one(const vision_plan *p, const pixels *all, pixels *tile, err *e
     return pixels_crop(tile, all, x, y, p->tile_width, p->tile_height, e);
 }
 
-/* In the middle of a tile of one colour. */
-static int put_on_canvas(pixels *out, const pixels *all, const vision_plan *p, err *e) {
-    int    rc = pixels_init(out, p->tile_width, p->tile_height, e), left = (out->width - all->width) / 2;
-    int    top = (out->height - all->height) / 2;
+/* In the middle of a canvas of one colour. */
+static int put_on_canvas(pixels *out, const pixels *all, const vision_plan *p, int width, int height, err *e) {
+    int    rc = pixels_init(out, width, height, e), left = (width - all->width) / 2, top = (height - all->height) / 2;
     size_t line = (size_t)all->width * PIXELS_CHANNELS;
     if (rc < 0) return rc;
     for (size_t i = 0; i < pixels_bytes(out); i++) out->rgb[i] = p->canvas[i % PIXELS_CHANNELS];
@@ -90,13 +89,17 @@ int vision_cut(const vision *v, const pixels *picture, pixels **tiles, int *n, e
     const pixels       *from = picture;
     vision_plan         p;
     pixels              first = { 0 }, all = { 0 };
+    int                 longer = picture->width > picture->height ? picture->width : picture->height;
     int                 rc = plan_make(&p, r, picture, e);
     *tiles = NULL;
     *n = 0;
     if (rc < 0) return rc;
     if (!(*tiles = calloc((size_t)p.n_tiles, sizeof **tiles))) return err_set_nomem(e);
     *n = p.n_tiles;
-    if (p.first_width) {
+    if (p.squared && picture->width != picture->height) {
+        rc = put_on_canvas(&first, picture, &p, longer, longer, e);
+        from = &first;
+    } else if (p.first_width) {
         rc = pixels_resize(&first, picture, p.first_width, p.first_height, r->filter, v->workers, e);
         from = &first;
     }
@@ -104,7 +107,8 @@ int vision_cut(const vision *v, const pixels *picture, pixels **tiles, int *n, e
     if (rc == 0 && p.n_tiles > 1)
         rc = cut_tiles(v, &p, picture, &all, *tiles, e);
     else if (rc == 0)
-        rc = p.canvas_width ? put_on_canvas(*tiles, &all, &p, e) : cut_one(&p, &all, *tiles, e);
+        rc = p.canvas_width ? put_on_canvas(*tiles, &all, &p, p.tile_width, p.tile_height, e)
+                            : cut_one(&p, &all, *tiles, e);
     pixels_deinit(&first);
     pixels_deinit(&all);
     if (rc == 0) return 0;

@@ -78,11 +78,11 @@ int ears_open(ears **out, const model_file *model, const model_file *mmproj, int
         h->keep.limit_bytes = kept_bytes(&h->rules, width, o);
         rc = open_stages(h, model, mmproj, width, o, e);
     }
+    if (rc == 0) rc = tower_identify(h->source, mmproj ? mmproj : model, e);
     if (rc < 0) {
         ears_free(h);
         return rc;
     }
-    tower_identify(h->source, mmproj ? mmproj : model);
     *out = h;
     return 0;
 }

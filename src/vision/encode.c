@@ -324,8 +324,12 @@ static int run_tile(vision *v, const pixels *tile, const vision_order *o, float 
 }
 
 static int encode_tile(vision *v, const pixels *tile, float *out, err *e) {
+    int    p = v->rules.patch, across = tile->width / p, down = tile->height / p;
+    size_t before = 3 * (size_t)p * (size_t)p;
+    int    rc = places_check(v->tower.model->net.top, (size_t)v->tower.width_in - before, across, down, e);
+    if (rc < 0) return rc;
     vision_order o;
-    int          rc = order_make(&o, &v->rules, tile->width / v->rules.patch, tile->height / v->rules.patch, e);
+    rc = order_make(&o, &v->rules, across, down, e);
     if (rc == 0) rc = run_tile(v, tile, &o, out, e);
     order_free(&o);
     return rc;

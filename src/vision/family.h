@@ -15,6 +15,9 @@
 
 /* More of a picture would take minutes to look at: pictures are made smaller. Files may allow four times as many. */
 enum { VISION_MOST_ROWS = 4096 };
+/* Nothing that is published comes near: squares of patches that become a row, and patches of a tile (rows of the largest
+ * pictures, each of sixteen of them); a tower looks at a tile in one step. */
+enum { VISION_MOST_MERGE = 16, VISION_MOST_PATCHES = 16 * VISION_MOST_ROWS, VISION_LIMIT_TILES = 257 };
 enum { VISION_LOW_SIDE = 512 }; /* OpenAI's size of a picture with little detail */
 
 /* How colours are scaled where the files do not say it. */
@@ -30,7 +33,7 @@ typedef struct vision_kin {
     const char           *inside;    /* architecture of GGUF files that have such a tower inside; NULL: none */
     const char           *tower;     /* model_type of its vision_config; NULL: any */
     pixels_filter         filter;
-    const vision_colours *colours;
+    const vision_colours *colours; /* of the published models */
 } vision_kin;
 
 /* What the files say. */
@@ -63,8 +66,12 @@ struct vision_family {
     const char       *shows;       /* with an mmproj, the model's chat template has this; NULL: anything */
     bool              grid;        /* positions have several axes, and the rows of a picture stand in a grid of them */
     bool              own_colours; /* the files' are for others */
+    bool              no_switches; /* the reference is the authors', and its files have no do_rescale and the like */
+    bool              fixed_tiles; /* do_resize changes nothing where pictures are cut: tiles have their size anyway */
     bool              short_colours; /* they are scaled in 16 bits (bfloat16) */
     bool              by_channel; /* the patches of a square: all of the first element, then all of the second, ... */
+    /* What the reference takes where preprocessor_config.json names no colours; NULL: the kin's. */
+    const vision_colours *silent;
 
     /* Sizes, from the files. patch and side are there (-1: the files do not say it). */
     int (*read)(vision_rules *r, const vision_source *s, err *e);
@@ -72,7 +79,7 @@ struct vision_family {
     void (*low)(vision_rules *r);
     int (*plan)(vision_plan *p, const vision_rules *r, int width, int height, err *e);
     /* Patches of one tile, at most; NULL: those of a square picture of r->side. */
-    int (*most_patches)(const vision_rules *r);
+    int64_t (*most_patches)(const vision_rules *r);
     /* Tiles of a picture, at most; NULL: one. */
     int (*most_tiles)(const vision_rules *r);
     /* Where the rows in the prompt are not those of its tiles, one after the other (NULL), but p->n_rows others: makes them. */
@@ -103,14 +110,16 @@ void vision_one_tile(vision_plan *p, int width, int height);
 void vision_put_rows(str *out, const char *word, int n);
 /* Refuses sizes that do not go into each other. */
 int vision_check_squares(const vision_rules *r, err *e);
+/* The mean colour, as a pixel: int() of it, as the reference has it. */
+void vision_mean_colour(uint8_t out[3], const vision_rules *r);
 
 /* area.c. Pictures of any size between r->least and r->most pixels. The number of pixels that an mmproj file (key; Ollama: edge)
  * or a preprocessor (field, or edge in its size) says; -1 where it makes no sense. */
-int  vision_area(const vision_source *s, const char *key, const char *field, const char *edge, int dflt);
-int  vision_area_check(vision_rules *r, err *e); /* patch, merge, least, most; sets side */
-void vision_area_low(vision_rules *r);
-int  vision_area_plan(vision_plan *p, const vision_rules *r, int width, int height, err *e);
-int  vision_area_patches(const vision_rules *r);
+int     vision_area(const vision_source *s, const char *key, const char *field, const char *edge, int dflt);
+int     vision_area_check(vision_rules *r, err *e); /* patch, merge, least, most; sets side */
+void    vision_area_low(vision_rules *r);
+int     vision_area_plan(vision_plan *p, const vision_rules *r, int width, int height, err *e);
+int64_t vision_area_patches(const vision_rules *r);
 
 /* tiles.c. A grid of tiles of r->side, between r->least and r->most of them, and the whole behind it where it has more than one:
  * the one whose sides are most like the picture's, or the one that needs the least enlargement. */

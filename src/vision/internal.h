@@ -76,6 +76,9 @@ typedef struct vision_rules {
     int           queries;   /* rows of every tile, whatever its size; 0: those of its squares */
     bool          marked;    /* MINICPMV: pictures have numbers */
     bool          thumbnail; /* LFM2: the whole stands behind its tiles */
+    bool          squared;   /* LLAVA: the picture lies in a square of the mean colour first */
+    bool          stretched; /* LLAVA: to side x side */
+    uint8_t       canvas[3]; /* JANUS and its kin, LLAVA: the colour around the picture */
     float         tolerance; /* LFM2: larger than what one tile takes by this factor, and it is cut */
 } vision_rules;
 
@@ -85,6 +88,7 @@ typedef struct vision_plan {
     int     first_width, first_height; /* IDEFICS3: and to this before; 0: it is not */
     int     tile_width, tile_height;
     int     canvas_width, canvas_height; /* it then lies in the middle of this; 0: it does not */
+    bool    squared;                     /* LLAVA: before all, it lies in the middle of a square of its longer side */
     int     rows, cols;                  /* of tiles; 0: one tile is all of it */
     int     n_tiles;     /* the whole, squeezed into a tile, is the last one where there are more than rows * cols */
     bool    whole_first; /* no, the first one */
@@ -140,9 +144,9 @@ int  rules_read(vision_rules *r, const model_file *model, const model_file *mmpr
 const json_value *source_outer(const model_file *model);
 
 /* cut.c */
-int  plan_make(vision_plan *p, const vision_rules *r, const pixels *picture, err *e); /* its size and detail */
-void plan_detail(vision_rules *r, bool low);   /* what changes where little detail is enough */
-int  plan_most_patches(const vision_rules *r); /* of one tile */
+int     plan_make(vision_plan *p, const vision_rules *r, const pixels *picture, err *e); /* its size and detail */
+void    plan_detail(vision_rules *r, bool low);   /* what changes where little detail is enough */
+int64_t plan_most_patches(const vision_rules *r); /* of one tile */
 
 /* order.c */
 typedef struct vision_order {
@@ -153,7 +157,9 @@ typedef struct vision_order {
 int  order_make(vision_order *o, const vision_rules *r, int across, int down, err *e); /* across, down: in patches */
 void order_free(vision_order *o);
 
-/* places.c. The learned position of a patch of a picture of `down` rows and `across` columns. */
+/* places.c. Refuses a tile of more patches than the tower has positions for. */
+int places_check(const nn_tower_top *top, size_t width, int across, int down, err *e);
+/* The learned position of a patch of a picture of `down` rows and `across` columns. */
 void place_put(float *to, const nn_tower_top *top, size_t width, int row, int col, int down, int across);
 
 /* encode.c */
@@ -180,7 +186,7 @@ int stage_run(vision_stage *s, const stage_step *step, err *e);
 int resample(vision *v, int across, int down, const float *rows, float *out, err *e);
 
 /* open.c */
-void tower_identify(uint8_t out[VISION_KEY_BYTES], const model_file *f); /* by its tensors */
+int tower_identify(uint8_t out[VISION_KEY_BYTES], const model_file *f, err *e); /* by the file */
 
 /* keep.c */
 void               keep_key(const vision *v, const pixels *picture, uint8_t key[VISION_KEY_BYTES]);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/sha256.h"
+#include "formats/identity.h"
 #include "vision/family.h"
 
 #include <assert.h>
@@ -10,20 +11,15 @@
 enum { KEPT_PICTURES = 64 };
 #define MOST_KEPT ((size_t)256 << 20)
 
-/* Which tower: the names, types and sizes of the file's tensors, and the first bytes of each. */
-void tower_identify(uint8_t out[VISION_KEY_BYTES], const model_file *f) {
+/* Rows outlive the process: their keys stand in the prefix cache on disk. */
+int tower_identify(uint8_t out[VISION_KEY_BYTES], const model_file *f, err *e) {
     uint8_t digest[SHA256_BYTES];
     sha256  s;
     sha256_init(&s);
-    for (size_t i = 0; i < model_file_tensor_count(f); i++) {
-        const model_tensor *t = model_file_tensor_at(f, i);
-        sha256_feed(&s, t->name, strlen(t->name));
-        sha256_feed(&s, &t->type, sizeof t->type);
-        sha256_feed(&s, t->dims, sizeof t->dims);
-        sha256_feed(&s, t->data, t->bytes < 64 ? t->bytes : 64);
-    }
+    int rc = model_file_identify(f, &s, e);
     sha256_finish(&s, digest);
     memcpy(out, digest, VISION_KEY_BYTES);
+    return rc;
 }
 
 double vision_matrix_rows(const model_file *model, const char *name, const char *other) {
@@ -62,9 +58,10 @@ static void find_parts(vision_parts *p, const vision_rules *r, const model_file 
         if (ff > 0) vision_set(p, "feed_forward_length", ff, true);
     }
     if (f->parts) f->parts(p, r, model);
-    p->patches = plan_most_patches(r) + 1;
-    p->merged = r->inner ? plan_most_patches(r) / (r->inner * r->inner) : 0;
-    p->squares = plan_most_patches(r) / (r->merge * r->merge) + r->queries;
+    int most = (int)plan_most_patches(r); /* rules_read has looked at it */
+    p->patches = most + 1;
+    p->merged = r->inner ? most / (r->inner * r->inner) : 0;
+    p->squares = most / (r->merge * r->merge) + r->queries;
 }
 
 static size_t kept_bytes(const vision_rules *r, int squares, int width, const vision_options *o) {
@@ -118,11 +115,11 @@ int vision_open(vision **out, const model_file *model, const model_file *mmproj,
     find_parts(&s, &rules, model, mmproj, width);
     v->keep.limit_bytes = kept_bytes(&rules, s.squares, width, o);
     rc = open_stages(v, mmproj ? mmproj : model, &s, width, o, e);
+    if (rc == 0) rc = tower_identify(v->source, mmproj ? mmproj : model, e);
     if (rc < 0) {
         vision_free(v);
         return rc;
     }
-    tower_identify(v->source, mmproj ? mmproj : model);
     *out = v;
     return 0;
 }

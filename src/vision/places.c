@@ -73,6 +73,18 @@ static int between(int at, int n, int side, float *share) {
     return low;
 }
 
+int places_check(const nn_tower_top *top, size_t width, int across, int down, err *e) {
+    size_t n = top->positions ? (size_t)top->positions->n / width : 0, per = n / 2;
+    size_t patches = (size_t)across * (size_t)down, wanted = patches + (top->class_row != NULL);
+    if (!top->positions || top->side) return 0;
+    if (top->crossed && ((size_t)across > per || (size_t)down > per))
+        return err_set(e, ERR_LIMIT, "a picture of %d x %d patches; the tower has positions for %zu x %zu", across,
+                       down, per, per);
+    if (!top->crossed && wanted > n)
+        return err_set(e, ERR_LIMIT, "a tile of %zu patches; the tower has positions for %zu", patches, n);
+    return 0;
+}
+
 void place_put(float *to, const nn_tower_top *top, size_t width, int row, int col, int down, int across) {
     const float *all = top->positions->data;
     if (top->between != NN_BETWEEN_CORNERS) {

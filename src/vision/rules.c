@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "vision/family.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,15 +72,19 @@ static int read_preprocessor(vision_source *s, err *e) {
     return 0;
 }
 
-static void read_reals(const vision_source *s, const char *name, float out[3]) {
+/* A number stands for all three. */
+static int read_reals(const vision_source *s, const char *name, float out[3], err *e) {
+    const json_value *own = json_get(s->pre, name);
     for (size_t i = 0; i < 3; i++) {
         double x = (double)out[i];
         if (s->mmproj)
             (void)meta_at_real(source_meta(s, name), i, &x);
-        else
-            (void)json_number(json_at(json_get(s->pre, name), i), &x);
+        else if (!json_number(own, &x))
+            (void)json_number(json_at(own, i), &x);
+        if (!(fabs(x) <= 255)) return err_set(e, ERR_FORMAT, "%s: %g is not a colour", name, x);
         out[i] = (float)x;
     }
+    return 0;
 }
 
 static int read_filter(const vision_source *s, pixels_filter *out, err *e) {
@@ -91,12 +96,70 @@ static int read_filter(const vision_source *s, pixels_filter *out, err *e) {
     return 0;
 }
 
-static int read_colours(vision_rules *r, const vision_source *s, err *e) {
-    read_reals(s, "image_mean", r->mean);
-    read_reals(s, "image_std", r->std);
-    for (int i = 0; i < 3; i++) {
+static int read_colours(vision_rules *r, const vision_source *s, const vision_family *f, err *e) {
+    bool silent = f->silent && s->pre;
+    if (silent) memcpy(r->mean, f->silent->mean, sizeof r->mean);
+    if (silent) memcpy(r->std, f->silent->std, sizeof r->std);
+    int rc = read_reals(s, "image_mean", r->mean, e);
+    if (rc == 0) rc = read_reals(s, "image_std", r->std, e);
+    for (int i = 0; i < 3 && rc == 0; i++) {
         if (!(r->std[i] > 0)) return err_set(e, ERR_FORMAT, "image_std: %g is not a deviation", (double)r->std[i]);
     }
+    return rc;
+}
+
+void vision_mean_colour(uint8_t out[3], const vision_rules *r) {
+    for (int i = 0; i < 3; i++) out[i] = (uint8_t)fminf(fmaxf(r->mean[i] * 255, 0), 255);
+}
+
+static int refuse_switch(const char *field, const char *is, err *e) {
+    return err_set(e, ERR_UNSUPPORTED, "preprocessor_config.json: %s is %s, which is not supported", field, is);
+}
+
+/* Gemma 4 scales colours in its tower, and its processor leaves them as they are. */
+static int check_left_alone(const vision_source *s, err *e) {
+    vision_rules r = { .std = { 1, 1, 1 } };
+    int          rc = read_reals(s, "image_mean", r.mean, e);
+    if (rc == 0) rc = read_reals(s, "image_std", r.std, e);
+    for (int i = 0; i < 3 && rc == 0; i++) {
+        if (r.mean[i] != 0 || r.std[i] != 1) rc = refuse_switch("do_normalize", "true", e);
+    }
+    return rc;
+}
+
+/* What a processor can be told not to do. Without do_normalize colours go from 0 to 1. */
+static int read_switches(vision_rules *r, const vision_source *s, const vision_family *f, err *e) {
+    double factor = 1.0 / 255;
+    if (s->mmproj || f->no_switches) return 0;
+    if (r->kind == VISION_KIMI_K25 && json_get(s->pre, "media_proc_cfg")) return 0; /* the authors' form */
+    (void)json_number(json_get(s->pre, "rescale_factor"), &factor);
+    if (!source_switch(s, "do_rescale", true)) return refuse_switch("do_rescale", "false", e);
+    if (!(fabs(factor * 255 - 1) < 1e-3))
+        return err_set(e, ERR_UNSUPPORTED, "preprocessor_config.json: rescale_factor is %g; 1/255 is supported",
+                       factor);
+    if (!source_switch(s, "do_resize", true) && !(f->fixed_tiles && r->split))
+        return refuse_switch("do_resize", "false", e);
+    if (f->own_colours) return source_switch(s, "do_normalize", false) ? check_left_alone(s, e) : 0;
+    if (source_switch(s, "do_normalize", true)) return 0;
+    if (f->short_colours) return refuse_switch("do_normalize", "false", e);
+    memcpy(r->mean, vision_colours_none.mean, sizeof r->mean);
+    memcpy(r->std, vision_colours_none.std, sizeof r->std);
+    return 0;
+}
+
+/* What the numbers of all families together come to. */
+static int check_sizes(const vision_rules *r, err *e) {
+    const vision_family *f = vision_families[r->kind];
+    if (r->merge < 1 || r->merge > VISION_MOST_MERGE || r->inner < 0 || r->inner > r->merge)
+        return err_set(e, ERR_LIMIT, "squares of %d x %d patches; up to %d x %d are supported", r->merge, r->merge,
+                       VISION_MOST_MERGE, VISION_MOST_MERGE);
+    int64_t patches = plan_most_patches(r), tiles = f->most_tiles ? f->most_tiles(r) : 1;
+    if (patches < 1 || patches > VISION_MOST_PATCHES)
+        return err_set(e, ERR_LIMIT, "tiles of up to %lld patches of %d pixels; up to %d are supported",
+                       (long long)patches, r->patch, VISION_MOST_PATCHES);
+    if (tiles > VISION_LIMIT_TILES)
+        return err_set(e, ERR_LIMIT, "pictures of up to %lld tiles; up to %d are supported", (long long)tiles,
+                       VISION_LIMIT_TILES);
     return 0;
 }
 
@@ -148,12 +211,14 @@ int rules_read(vision_rules *r, const model_file *model, const model_file *mmpro
     arena_init(&s.mem, 0);
     if (!mmproj) rc = read_preprocessor(&s, e);
     if (rc == 0) rc = read_filter(&s, &r->filter, e);
+    if (rc == 0 && !f->own_colours) rc = read_colours(r, &s, f, e);
     if (rc == 0) {
         r->side = source_number(&s, "image_size", json_get(s.vision, "image_size"), -1);
         r->patch = source_number(&s, "patch_size", json_get(s.vision, "patch_size"), -1);
         rc = f->read(r, &s, e);
     }
-    if (rc == 0 && !f->own_colours) rc = read_colours(r, &s, e);
+    if (rc == 0) rc = read_switches(r, &s, f, e);
+    if (rc == 0) rc = check_sizes(r, e);
     arena_deinit(&s.mem);
     return rc;
 }

@@ -16,7 +16,7 @@ bool vision_whole(const vision *v) { return v->rules.whole; }
 
 int vision_most_rows(const vision *v) {
     const vision_rules *r = &v->rules;
-    return r->queries ? r->queries : plan_most_patches(r) / (r->merge * r->merge);
+    return r->queries ? r->queries : (int)plan_most_patches(r) / (r->merge * r->merge);
 }
 
 void vision_put_rows(str *out, const char *word, int n) {

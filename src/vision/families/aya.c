@@ -70,6 +70,8 @@ static const vision_kin kin_aya[] = {
     { 0 },
 };
 const vision_family vision_aya = { .kin = kin_aya,
+                                   .silent = &vision_colours_clip,
+                                   .fixed_tiles = true,
                                    .tower = &models_siglip_inner,
                                    .projector = &models_projector_aya,
                                    .placeholder = "<image>",
@@ -86,6 +88,8 @@ static const vision_kin kin_cohere2[] = {
     { 0 },
 };
 const vision_family vision_cohere2 = { .kin = kin_cohere2,
+                                       .silent = &vision_colours_clip,
+                                       .fixed_tiles = true,
                                        .tower = &models_siglip,
                                        .projector = &models_projector_cohere2,
                                        .placeholder = PATCH,

@@ -66,7 +66,7 @@ static int plan(vision_plan *p, const vision_rules *r, int width, int height, er
     return 0;
 }
 
-static int most_patches(const vision_rules *r) { return r->most * r->merge * r->merge; }
+static int64_t most_patches(const vision_rules *r) { return (int64_t)r->most * r->merge * r->merge; }
 
 static void write(str *out, const vision_plan *p, const char *row) {
     str_puts(out, "<|image>");

@@ -13,6 +13,7 @@ static int read(vision_rules *r, const vision_source *s, err *e) {
     r->side = source_number(s, "image_size", source_size(s, "max_image_size", "longest_edge"), image);
     r->edge = source_number(s, "preproc_image_size", source_size(s, "size", "longest_edge"), 4 * image);
     r->split = source_switch(s, "do_image_splitting", true);
+    if (r->edge < 1) return err_set(e, ERR_FORMAT, "the longer side of pictures makes no sense");
     if (r->side != image) return err_set(e, ERR_UNSUPPORTED, "tiles of %d pixels for a tower of %d", r->side, image);
     return vision_check_squares(r, e);
 }
@@ -57,7 +58,7 @@ static int plan(vision_plan *p, const vision_rules *r, int width, int height, er
 }
 
 static int most_tiles(const vision_rules *r) {
-    int side = r->split && r->side > 0 ? r->edge / r->side + 1 : 0;
+    int edge = r->edge < LARGEST ? r->edge : LARGEST, side = r->split && r->side > 0 ? edge / r->side + 1 : 0;
     return side * side + 1;
 }
 

@@ -87,12 +87,17 @@ static const vision_kin kin[] = {
     { "internvl", "internvl", NULL, NULL, PIXELS_BICUBIC, &vision_colours_imagenet },
     { 0 },
 };
-const vision_family vision_internvl = { INTERNVL, .kin = kin, .tower = &models_internvl_tower, .placeholder = ROW,
+const vision_family vision_internvl = { INTERNVL,
+                                        .kin = kin,
+                                        .silent = &vision_colours_clip,
+                                        .fixed_tiles = true,
+                                        .tower = &models_internvl_tower,
+                                        .placeholder = ROW,
                                         .shows = ROW };
 
 static const vision_kin kin_chat[] = {
     { "internvl_chat", "internvl", NULL, NULL, PIXELS_BICUBIC, &vision_colours_imagenet },
     { 0 },
 };
-const vision_family vision_internvl_chat = { INTERNVL, .kin = kin_chat, .tower = &models_internvl_chat_tower,
-                                             .placeholder = "<image>" };
+const vision_family vision_internvl_chat = { INTERNVL, .kin = kin_chat, .no_switches = true,
+                                             .tower = &models_internvl_chat_tower, .placeholder = "<image>" };

@@ -7,10 +7,16 @@
 #include "vision/family.h"
 
 #include <math.h>
+#include <string.h>
+
+enum { GREY = 127 }; /* around the picture, where the files name no mean */
 
 static int read(vision_rules *r, const vision_source *s, err *e) {
-    int64_t least = 14, depth = 2;
-    int     image = r->side;
+    int64_t           least = 14, depth = 2;
+    int               image = r->side;
+    const json_value *mean = json_get(s->pre, "image_mean");
+    vision_mean_colour(r->canvas, r);
+    if (s->pre && (!mean || mean->kind == JSON_K_NULL)) memset(r->canvas, GREY, sizeof r->canvas);
     r->merge = 1;
     r->side = source_number(s, "image_size", source_size(s, "size", "height"), image);
     if (!s->mmproj) (void)json_int(json_get(s->pre, "min_size"), &least);
@@ -38,7 +44,7 @@ static int plan(vision_plan *p, const vision_rules *r, int width, int height, er
     p->width = scaled(r, width, longer);
     p->height = scaled(r, height, longer);
     p->canvas_width = p->canvas_height = r->side;
-    for (int i = 0; i < 3; i++) p->canvas[i] = (uint8_t)(r->mean[i] * 255);
+    memcpy(p->canvas, r->canvas, sizeof p->canvas);
     return 0;
 }
 
@@ -63,6 +69,7 @@ static const vision_kin kin_janus[] = {
     { 0 },
 };
 const vision_family vision_janus = { .kin = kin_janus,
+                                     .silent = &vision_colours_clip,
                                      .tower = &models_janus_tower,
                                      .projector = &models_projector_janus,
                                      .placeholder = "<image_placeholder>",
@@ -77,6 +84,7 @@ static const vision_kin kin_deepseek[] = {
     { 0 },
 };
 const vision_family vision_deepseek_vl = { .kin = kin_deepseek,
+                                           .silent = &vision_colours_clip,
                                            .tower = &models_siglip,
                                            .projector = &models_projector_deepseek_vl,
                                            .placeholder = "<image_placeholder>",

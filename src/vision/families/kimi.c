@@ -53,7 +53,7 @@ static void low(vision_rules *r) {
 }
 
 /* Whole patches count, what is beside them does not: a little more than the limit comes out. */
-static int most_patches(const vision_rules *r) { return r->most + r->most / 7 + 64; }
+static int64_t most_patches(const vision_rules *r) { return (int64_t)r->most + r->most / 7 + 64; }
 
 static int plan(vision_plan *p, const vision_rules *r, int width, int height, err *e) {
     int    longest = r->edge * r->patch, square = r->patch * r->merge;
@@ -98,7 +98,7 @@ static const vision_kin kin_vl[] = {
     { "kimi_vl", "kimivl", NULL, NULL, PIXELS_BICUBIC, &vision_colours_half },
     { 0 },
 };
-const vision_family vision_kimi_vl = { KIMI, .kin = kin_vl };
+const vision_family vision_kimi_vl = { KIMI, .kin = kin_vl, .no_switches = true };
 
 static const vision_kin kin_k25[] = {
     { "kimi_k25", "kimik25", NULL, NULL, PIXELS_BICUBIC, &vision_colours_half },

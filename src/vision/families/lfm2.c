@@ -39,8 +39,9 @@ static void low(vision_rules *r) { r->split = false; }
 
 static int most_tiles(const vision_rules *r) { return (r->split ? r->tiles[1] : 0) + 1; }
 
-static int most_patches(const vision_rules *r) {
-    int across = r->side / r->patch, tile = r->split ? across * across : 0, whole = r->most * r->merge * r->merge;
+static int64_t most_patches(const vision_rules *r) {
+    int64_t across = r->side / r->patch, tile = r->split ? across * across : 0;
+    int64_t whole = (int64_t)r->most * r->merge * r->merge;
     return tile > whole ? tile : whole;
 }
 

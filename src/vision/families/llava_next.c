@@ -20,7 +20,8 @@ static const uint8_t grids_next[][2] = { { 1, 2 }, { 2, 1 }, { 2, 2 }, { 3, 1 },
 /* Rows and columns of tiles from a canvas' height and width. */
 static int add_grid(vision_rules *r, int64_t height, int64_t width, err *e) {
     int64_t rows = r->side > 0 ? height / r->side : 0, cols = r->side > 0 ? width / r->side : 0;
-    if (rows < 1 || cols < 1 || rows * r->side != height || cols * r->side != width || rows * cols > VISION_MOST_TILES)
+    if (rows < 1 || cols < 1 || rows > VISION_MOST_TILES || cols > VISION_MOST_TILES || rows * r->side != height ||
+        cols * r->side != width || rows * cols > VISION_MOST_TILES)
         return err_set(e, ERR_UNSUPPORTED, "image_grid_pinpoints: %lld x %lld for tiles of %d", (long long)height,
                        (long long)width, r->side);
     if (r->n_grids == VISION_MOST_GRIDS)
@@ -30,6 +31,9 @@ static int add_grid(vision_rules *r, int64_t height, int64_t width, err *e) {
     return 0;
 }
 
+/* 0 where it is none that a canvas could have. */
+static int64_t whole_number(double x) { return x >= 1 && x <= INT32_MAX ? (int64_t)x : 0; }
+
 /* As the language model's rows are made: by config.json, and not by the preprocessor, where they differ. */
 static int read_grids(vision_rules *r, const vision_source *s, err *e) {
     const meta_value *meta = s->mmproj ? source_meta(s, "image_grid_pinpoints") : NULL;
@@ -38,7 +42,7 @@ static int read_grids(vision_rules *r, const vision_source *s, err *e) {
     int               rc = 0;
     if (!json_is(list, JSON_K_ARRAY)) list = json_get(s->pre, "image_grid_pinpoints");
     for (size_t i = 0; rc == 0 && meta_at_real(meta, 2 * i, &h) && meta_at_real(meta, 2 * i + 1, &w); i++)
-        rc = add_grid(r, (int64_t)h, (int64_t)w, e);
+        rc = add_grid(r, whole_number(h), whole_number(w), e);
     for (size_t i = 0; rc == 0 && i < json_count(list); i++) {
         int64_t height = 0, width = 0;
         (void)json_int(json_at(json_at(list, i), 0), &height);
@@ -77,9 +81,11 @@ static int read(vision_rules *r, const vision_source *s, err *e) {
     r->split = true;
     if (!next) r->most_kept = MOST_TILES;
     if (!next && ratio) {
-        r->most_kept = strncmp(ratio, "anyres_max_", 11) == 0 ? atoi(ratio + 11) : 0;
-        if (r->most_kept < 1 || r->most_kept > VISION_MOST_TILES)
+        char *end = NULL;
+        long  most = strncmp(ratio, "anyres_max_", 11) == 0 ? strtol(ratio + 11, &end, 10) : 0;
+        if (!end || *end || most < 1 || most > VISION_MOST_TILES)
             return err_set(e, ERR_UNSUPPORTED, "config.json: vision_aspect_ratio is %.40s", ratio);
+        r->most_kept = (int)most;
     }
     for (size_t i = 0; i < 3 && !s->mmproj; i++) {
         const json_value *side = source_size(s, names[i], sides[i]);
@@ -232,8 +238,9 @@ static void parts(vision_parts *p, const vision_rules *r, const model_file *mode
 }
 
 #define LLAVA                                                                                                          \
-    .projector = &models_projector_llava_next, .placeholder = "<image>", .row = "<image>", .row_else = "<unk>",        \
-    .read = read, .low = low, .plan = plan, .most_tiles = most_tiles, .arrange = arrange, .parts = parts
+    .silent = &vision_colours_clip, .fixed_tiles = true, .projector = &models_projector_llava_next,                    \
+    .placeholder = "<image>", .row = "<image>", .row_else = "<unk>", .read = read, .low = low, .plan = plan,           \
+    .most_tiles = most_tiles, .arrange = arrange, .parts = parts
 
 static const vision_kin kin_next[] = {
     { "llava_next", "mlp", NULL, "clip_vision_model", PIXELS_BICUBIC, &vision_colours_clip },

@@ -84,8 +84,8 @@ static void low(vision_rules *r) { r->split = false; }
 static int most_tiles(const vision_rules *r) { return (r->split ? r->tiles[1] : 0) + 1; }
 
 /* A tile of any shape has about as many pixels as a square one: sides are rounded to whole squares. */
-static int most_patches(const vision_rules *r) {
-    int across = r->side / r->patch + SQUARE * SQUARE;
+static int64_t most_patches(const vision_rules *r) {
+    int64_t across = r->side / r->patch + SQUARE * SQUARE;
     return 2 * across * across;
 }
 
@@ -195,6 +195,7 @@ static const vision_kin kin_2[] = {
     { 0 },
 };
 const vision_family vision_minicpmv_2 = { .kin = kin_2,
+                                          .no_switches = true,
                                           .tower = &models_siglip2,
                                           .projector = &models_resampler,
                                           .placeholder = "(<image>./</image>)",

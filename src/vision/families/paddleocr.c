@@ -42,6 +42,7 @@ static const vision_kin kin[] = {
     { 0 },
 };
 const vision_family vision_paddleocr = { .kin = kin,
+                                         .silent = &vision_colours_clip,
                                          .tower = &models_siglip_any,
                                          .projector = &models_projector_paddleocr,
                                          .placeholder = ROW,

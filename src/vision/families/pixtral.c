@@ -13,7 +13,8 @@ static int read(vision_rules *r, const vision_source *s, err *e) {
     if (source_inside(s)) (void)source_outer_number(s, "mistral3.spatial_merge_size", &r->merge);
     r->edge = source_number(s, "image_size", source_size(s, "size", "longest_edge"), image);
     if (s->mmproj && !source_inside(s)) r->edge = source_number(s, "preproc_image_size", NULL, r->edge);
-    if (r->patch > 0 && r->merge > 0 && r->edge > 0) r->side = vision_up_to(r->edge, r->patch * r->merge);
+    if (r->edge < 1) return err_set(e, ERR_FORMAT, "the longer side of pictures makes no sense");
+    if (r->patch > 0 && r->merge > 0) r->side = vision_up_to(r->edge, r->patch * r->merge);
     return vision_check_squares(r, e);
 }
 

@@ -91,8 +91,12 @@ static const vision_kin kin_3[] = {
     { "qwen3_5_moe", "qwen3vl_merger", "qwen35moe", NULL, PIXELS_BICUBIC, &vision_colours_half },
     { 0 },
 };
-const vision_family vision_qwen3 = { QWEN, .kin = kin_3, .tower = &models_qwen3_vl_tower,
-                                     .projector = &models_projector_qwen3_vl, .parts = parts_3 };
+const vision_family vision_qwen3 = { QWEN,
+                                     .kin = kin_3,
+                                     .silent = &vision_colours_clip,
+                                     .tower = &models_qwen3_vl_tower,
+                                     .projector = &models_projector_qwen3_vl,
+                                     .parts = parts_3 };
 
 static const vision_kin kin_exaone[] = {
     { "exaone4_5", "exaone4_5", NULL, NULL, PIXELS_BICUBIC, &vision_colours_clip },

@@ -106,7 +106,37 @@ static void test_unknown(void **state) {
     check((const char *const[]){ "<unk>", "<s>", "</s>" }, 3, "<unk>");
 }
 
+/* A text may have any bytes, zeros too: what stands behind one stays, pictures too. */
+static void test_zeros(void **state) {
+    static const char *const words[] = { "<unk>", "<s>", "</s>", "<image>" };
+    static const char asked[] = "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\\u0000b\"},"
+                                " {\"type\": \"image\", \"blob\": 0}, {\"type\": \"text\", \"text\": \"c\\u0000d\"}]}]";
+    char             *dir = test_temp_dir();
+    runtime          *r = open_with(dir, words, 4);
+    runtime_request   q;
+    str               text;
+    int32_t           head[2] = { SIDE, SIDE };
+    char              picture[sizeof head + (size_t)(SIDE * SIDE * 3)];
+    err               e = { 0 };
+    (void)state;
+    memset(picture, 77, sizeof picture);
+    memcpy(picture, head, sizeof head);
+    test_greedy(&q, asked);
+    q.blobs = &(view){ picture, sizeof picture };
+    q.n_blobs = 1;
+    str_init(&text);
+    if (runtime_render(r, &q, &text, &e) < 0) fail_msg("%s", e.msg);
+    const char *first = memmem(text.data, text.len, "a\0b", 3), *last = memmem(text.data, text.len, "c\0d", 3);
+    assert_non_null(first);
+    assert_non_null(last);
+    assert_true(last - first > ROWS * (int)strlen("<image>"));
+    str_deinit(&text);
+    runtime_free(r);
+    test_temp_dir_remove(dir);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_own), cmocka_unit_test(test_unknown) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_own), cmocka_unit_test(test_unknown),
+                                        cmocka_unit_test(test_zeros) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
