@@ -392,7 +392,8 @@ const ears_family ears_voxtral = {
     .types = NAMES("voxtral"),
     .projectors = NAMES("voxtral"),
     .word = "[AUDIO]",
-    .transcribes = "{{ bos_token }}[INST][AUDIO][/INST]{% if language %}lang:{{ language }}{% endif %}[TRANSCRIBE]",
+    .transcribes = "{% if prompt %}{{ raise_exception('prompt: this model takes none') }}{% endif %}"
+                   "{{ bos_token }}[INST][AUDIO][/INST]{% if language %}lang:{{ language }}{% endif %}[TRANSCRIBE]",
     .before = "[BEGIN_AUDIO]",
     .after = "",
     .arch = { [EARS_TOWER] = &models_whisper_tower, [EARS_PROJECTOR] = &models_projector_voxtral },
