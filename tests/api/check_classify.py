@@ -114,10 +114,13 @@ def mistakes(server):
         assert status == 400 and error["error"]["param"] == where and sentence in error["error"]["message"], (value, error)
     status, error = server.post(PATH, {"model": "nli", "input": "a", "truncate": "yes"})
     assert status == 400 and error["error"]["param"] == "truncate", error
-    for name, value in (("use_activation", False), ("activation", False), ("truncate_prompt_tokens", 0), ("truncate_prompt_tokens", -2)):
+    for name, value in (("use_activation", False), ("activation", False), ("add_special_tokens", False), ("add_special_tokens", "no"),
+                        ("truncation_side", "left"), ("truncation_side", 1), ("truncate_prompt_tokens", 0), ("truncate_prompt_tokens", -2)):
         status, error = server.post(PATH, {"model": "nli", "input": "a", name: value})
         assert status == 400 and error["error"]["param"] == name, (name, error)
-    assert server.post(PATH, {"model": "nli", "input": "a", "use_activation": True})[0] == 200
+    plain = {"use_activation": True, "add_special_tokens": True, "truncation_side": "right", "activation": None}
+    status, headers, _ = server.request("POST", PATH, json.dumps({"model": "nli", "input": "a", "softmax": 1, **plain}).encode(), headers={"Content-Type": "application/json"})
+    assert status == 200 and headers["x-hearth-ignored"] == "softmax", headers
     status, error = server.post(PATH, {"model": "nli", "input": [99999]})
     assert status == 400 and "99999" in error["error"]["message"], error
     status, error = server.post(PATH, {"model": "plain", "input": "a"})
