@@ -2,12 +2,12 @@
 /*
  * Ranking: how well a document answers a query.
  *
- * An encoder whose classification head (classify.c) has one output reads both as one input and gives a number; what is
- * done with it (a sigmoid, as a rule) its config.json may say. Models of Qwen3-Reranker's kind are asked in a fixed form
- * whether the document meets the query; the score is the share of "yes" in what it would say next, "yes" and "no" alone.
- * Two rows of its head are all that takes: the last hidden state is multiplied with them here. A GGUF carries the form
- * (tokenizer.chat_template.rerank, with {query} and {document}) and often the two rows (cls.output.weight); a directory
- * is known by its name and has the published form.
+ * An encoder whose classification head (classify.c) has one output reads both as one input and gives a number; what
+ * is done with it (a sigmoid, as a rule) its config.json may say. Models of Qwen3-Reranker's kind are asked in a
+ * fixed form whether the document meets the query; the score is the share of "yes" in what it would say next, "yes"
+ * and "no" alone. Two rows of its head are all that takes: the last hidden state is multiplied with them here. A
+ * GGUF carries the form (tokenizer.chat_template.rerank, with {query} and {document}) and often the two rows
+ * (cls.output.weight); a directory is known by its name and has the published form.
  */
 #include "runtime/internal.h"
 #include "tensor/codec.h"

@@ -106,8 +106,8 @@ static void on_over(exchange *x) {
     exchange_reply(x, 200, "application/json", &b);
 }
 
-/* vLLM's names for it: how many tokens are left, -1 as many as the model takes, and of which end; whether numbers become
- * probabilities; whether the model's own tokens stand around a text. */
+/* vLLM's names for it: how many tokens are left, -1 as many as the model takes, and of which end; whether numbers
+ * become probabilities; whether the model's own tokens stand around a text. */
 static void read_vllm(exchange *x, bool *truncate, int64_t *most) {
     static const struct {
         const char *name, *why;
