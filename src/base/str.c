@@ -125,7 +125,10 @@ void str_put_json(str *s, const char *text, size_t bytes) {
             case '\t': str_append(s, "\\t", 2); break;
             case '\b': str_append(s, "\\b", 2); break;
             case '\f': str_append(s, "\\f", 2); break;
-            default: str_printf(s, "\\u%04x", c); break;
+            default: {
+                char hex[6] = { '\\', 'u', '0', '0', (char)('0' + (c >> 4)), "0123456789abcdef"[c & 15] };
+                str_append(s, hex, sizeof hex);
+            }
             }
             i++;
         } else {

@@ -6,12 +6,14 @@
  * latter. The numbers become probabilities as config.json's problem_type says: of classes that exclude each other by
  * softmax, of others (and of one alone) by a sigmoid each; a regression's stay what they are. A head with one output
  * also scores pairs (rerank.c). Which head a file has, the names of its tensors say; what is done with its numbers and
- * is not known here is refused by name.
+ * is not known here is refused by name, when somebody asks for it: the model is still good for everything else.
  */
+#include "base/log.h"
 #include "runtime/internal.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_CLASSES = 1 << 16, MAX_LABEL = 4096 };
@@ -128,47 +130,54 @@ static int read_layers(runtime *r, int head, err *e) {
 
 /* --- names --- */
 
-typedef struct names {
-    const meta_value *list;   /* of a GGUF */
-    const json_value *object; /* of config.json: by number */
-    size_t            n;      /* 0: there are none */
-} names;
-
-static names find_names(const runtime *r) {
-    char  key[96];
-    names out = { .object = json_get(model_file_config(r->file), "id2label") };
-    snprintf(key, sizeof key, "%s.classifier.output_labels", model_file_arch(r->file) ? model_file_arch(r->file) : "");
-    if (model_file_format(r->file) == MODEL_GGUF) out.list = model_file_meta(r->file, key);
-    if (out.list) out.n = out.list->count;
-    if (!out.list && json_is(out.object, JSON_K_OBJECT)) out.n = out.object->u.object.count;
-    return out;
+/* The number of a class as id2label writes it; -1: it is none. */
+static int class_of(view key, int n_classes) {
+    int n = 0;
+    if (key.len < 1 || key.len > 6 || (key.len > 1 && key.data[0] == '0')) return -1;
+    for (size_t i = 0; i < key.len; i++) {
+        if (key.data[i] < '0' || key.data[i] > '9') return -1;
+        n = 10 * n + (key.data[i] - '0');
+    }
+    return n < n_classes ? n : -1;
 }
 
-static view label_of(const names *n, int i, char *room, size_t bytes) {
-    view text = { "", 0 };
-    if (meta_at_string(n->list, (size_t)i, &text)) return text;
-    snprintf(room, bytes, "%d", i);
-    const json_value *v = json_get(n->object, room);
-    if (json_is(v, JSON_K_STRING)) return v->u.string;
-    return (view){ room, (size_t)snprintf(room, bytes, "LABEL_%d", i) };
+/* One name for each class, of a GGUF's list or of config.json's object; data NULL: it has none. */
+static int read_names(const runtime *r, view *names, err *e) {
+    const char       *arch = model_file_arch(r->file);
+    const meta_value *list = NULL;
+    const json_value *object = json_get(model_file_config(r->file), "id2label");
+    size_t            n = json_is(object, JSON_K_OBJECT) ? object->u.object.count : 0;
+    int               n_classes = r->classes.n_classes;
+    char              key[96];
+    snprintf(key, sizeof key, "%s.classifier.output_labels", arch ? arch : "");
+    if (model_file_format(r->file) == MODEL_GGUF && (list = model_file_meta(r->file, key))) n = list->count;
+    if (n && n != (size_t)n_classes) return err_set(e, ERR_FORMAT, "id2label: %zu names for %d classes", n, n_classes);
+    for (size_t i = 0; list && i < n; i++) {
+        if (!meta_at_string(list, i, &names[i])) names[i] = (view){ NULL, 0 };
+    }
+    for (size_t i = 0; !list && i < n; i++) { /* of equal keys the last one counts */
+        const json_member *m = &object->u.object.members[i];
+        int                c = class_of(m->key, n_classes);
+        if (c < 0) continue;
+        names[c] = json_is(&m->value, JSON_K_STRING) ? m->value.u.string : (view){ NULL, 0 };
+        if (json_is(&m->value, JSON_K_STRING) && names[c].len == 0) names[c].data = "";
+    }
+    for (int i = 0; i < n_classes; i++) {
+        if (names[i].len > MAX_LABEL) return err_set(e, ERR_LIMIT, "id2label: the name of class %d is too long", i);
+    }
+    return 0;
 }
 
-static int read_labels(runtime *r, err *e) {
-    names n = find_names(r);
-    char  room[32];
-    str   s;
-    if (n.n && n.n != (size_t)r->classes.n_classes)
-        return err_set(e, ERR_FORMAT, "id2label: %zu names for %d classes", n.n, r->classes.n_classes);
+static int put_labels(runtime *r, const view *names, err *e) {
+    str s;
     str_init(&s);
     str_push(&s, '[');
     for (int i = 0; i < r->classes.n_classes; i++) {
-        view label = label_of(&n, i, room, sizeof room);
-        if (label.len > MAX_LABEL) {
-            str_deinit(&s);
-            return err_set(e, ERR_LIMIT, "id2label: the name of class %d is too long", i);
-        }
         if (i) str_push(&s, ',');
-        str_put_json(&s, label.data, label.len);
+        if (names[i].data)
+            str_put_json(&s, names[i].data, names[i].len);
+        else
+            str_printf(&s, "\"LABEL_%d\"", i);
     }
     str_push(&s, ']');
     char *kept = str_ok(&s) ? arena_strndup(&r->mem, str_cstr(&s), s.len) : NULL;
@@ -177,22 +186,71 @@ static int read_labels(runtime *r, err *e) {
     return kept ? 0 : err_set_nomem(e);
 }
 
+static int read_labels(runtime *r, err *e) {
+    view *names = calloc((size_t)r->classes.n_classes, sizeof *names);
+    int   rc = names ? read_names(r, names, e) : err_set_nomem(e);
+    if (rc == 0) rc = put_labels(r, names, e);
+    free(names);
+    return rc;
+}
+
+static int read_head(runtime *r, int head, err *e) {
+    int rc = read_pooling(r, head, e);
+    if (rc == 0) rc = read_layers(r, head, e);
+    if (rc == 0) rc = read_ends(r, e);
+    return rc == 0 ? read_labels(r, e) : rc;
+}
+
+/* A model whose head is not known is still good for everything else. */
 int classify_open(runtime *r, err *e) {
     int head = find_head(r), rc;
-    if (head < 0) return 0;
-    if ((rc = read_pooling(r, head, e)) < 0 || (rc = read_layers(r, head, e)) < 0) return rc;
-    if ((rc = read_ends(r, e)) < 0) return rc;
-    return read_labels(r, e);
+    err why = { 0 };
+    if (head < 0 || (rc = read_head(r, head, &why)) == 0) return 0;
+    r->classes = (class_head){ 0 };
+    if (rc != ERR_UNSUPPORTED && rc != ERR_FORMAT && rc != ERR_LIMIT) {
+        if (e) *e = why;
+        return rc;
+    }
+    log_warn("runtime", "the model will not classify or rank: %s", why.msg);
+    r->classes.why = arena_strndup(&r->mem, why.msg, strlen(why.msg));
+    return r->classes.why ? 0 : err_set_nomem(e);
 }
 
 /* --- asking --- */
 
-int classify_prompt(const runtime *r, const runtime_request *q, prompt *out, err *e) {
+/* How many tokens a request may have. */
+static int limit_of(const runtime *r, const runtime_request *q) {
+    int all = engine_context(r->engine);
+    return q->n_ctx > 0 && q->n_ctx < all ? q->n_ctx : all;
+}
+
+int classify_pair(const runtime *r, const runtime_request *q, prompt *out, err *e) {
     const tok *t = chat_tokenizer(r->chat);
+    view       none = { "", 0 };
+    int        limit = limit_of(r, q);
+    int        rc = tok_encode_pair(t, none, none, 0, &out->ids, &out->second, e);
+    size_t     around = out->ids.count;
+    if (rc == 0 && (size_t)limit < around + 2)
+        return err_set(e, ERR_ARG, "a limit of %d tokens leaves nothing of two texts: %zu stand around them", limit,
+                       around);
+    return rc < 0 ? rc : tok_encode_pair(t, q->text, q->suffix, (size_t)limit, &out->ids, &out->second, e);
+}
+
+/* One that is too long is cut later (limit_context). */
+static int classify_text(const runtime *r, const runtime_request *q, prompt *out, err *e) {
+    const tok *t = chat_tokenizer(r->chat);
+    int        rc = q->truncate ? tok_encode(t, "", 0, TOK_ADD_SPECIAL, &out->ids, e) : 0, limit = limit_of(r, q);
+    size_t     around = out->ids.count;
+    if (rc == 0 && q->truncate && (size_t)limit <= around)
+        return err_set(e, ERR_ARG, "a limit of %d tokens leaves nothing of a text: %zu stand around it", limit, around);
+    out->ids.count = 0;
+    return rc < 0 ? rc : tok_encode(t, q->text.len ? q->text.data : "", q->text.len, TOK_ADD_SPECIAL, &out->ids, e);
+}
+
+int classify_prompt(const runtime *r, const runtime_request *q, prompt *out, err *e) {
+    if (r->classes.why) return err_set(e, ERR_UNSUPPORTED, "classify: %s", r->classes.why);
     if (!r->classes.n_layers) return err_set(e, ERR_UNSUPPORTED, "classify: this model has no classification head");
-    if (q->pair)
-        return tok_encode_pair(t, q->text, q->suffix, (size_t)engine_context(r->engine), &out->ids, &out->second, e);
-    return tok_encode(t, q->text.len ? q->text.data : "", q->text.len, TOK_ADD_SPECIAL, &out->ids, e);
+    return q->pair ? classify_pair(r, q, out, e) : classify_text(r, q, out, e);
 }
 
 bool classify_scores(const runtime *r) { return r->classes.n_layers && r->classes.ranks; }

@@ -59,6 +59,7 @@ typedef struct class_head {
     bool           apart;  /* classes do not exclude each other: a sigmoid on each */
     bool           raw;    /* what comes out is no probability */
     view           labels; /* a JSON array */
+    const char    *why;    /* it has one that is not known; NULL: that is not so */
 } class_head;
 
 /* Settings as requests meet them; what they point at lives with the settings and with the arena that they were made in. */
@@ -232,8 +233,10 @@ int embedding_prompt_for(const runtime *r, const runtime_request *q, const embed
 int embedding_activation(const char *name, head_act *out, err *e); /* "torch.nn.modules.activation.Tanh" */
 
 /* classify.c; scratch: x->vector */
-int          classify_open(runtime *r, err *e); /* a model without such a head opens, too */
-int          classify_prompt(const runtime *r, const runtime_request *q, prompt *out, err *e);
+int classify_open(runtime *r, err *e); /* a model without such a head opens, too */
+int classify_prompt(const runtime *r, const runtime_request *q, prompt *out, err *e);
+/* Two texts within the request's limit, or the context. */
+int          classify_pair(const runtime *r, const runtime_request *q, prompt *out, err *e);
 bool         classify_scores(const runtime *r); /* whether the head gives a pair a score */
 float        classify_score(const runtime *r, const float *hidden, float *scratch);
 const float *classify_probs(const runtime *r, const float *hidden, float *scratch); /* in scratch */

@@ -286,17 +286,37 @@ static int encode_picture(runtime *r, const view *blob, request_picture *out, co
     return rc < 0 ? rc : vision_grid(r->eyes, &picture, &out->across, &out->advance, e);
 }
 
-static int encode_sound(runtime *r, const view *blob, const vision_rows **rows, err *e) {
+static bool is_over(void *ctx) { return request_is_cancelled(ctx); }
+
+static int encode_sound(request *x, const view *blob, const vision_rows **rows, err *e) {
     sound s;
     int   rc = sound_read(&s, blob->data, blob->len, e);
-    if (rc == 0) rc = ears_encode(r->ears, &s, rows, e);
+    if (rc == 0) rc = ears_encode(x->owner->ears, &s, &(ears_stop){ is_over, x }, rows, e);
     sound_deinit(&s);
     return rc;
+}
+
+/* The rows of all sounds alone, before any of them is heard, which may take minutes. */
+static int check_sounds(const runtime *r, const runtime_request *q, err *e) {
+    int     all = engine_context(r->engine), limit = q->n_ctx > 0 && q->n_ctx < all ? q->n_ctx : all, n;
+    int64_t rows = 0;
+    for (size_t i = 0; i < q->n_blobs; i++) {
+        if (!is_sound(&q->blobs[i])) continue;
+        int rc = sound_count(q->blobs[i].data, q->blobs[i].len, &n, e);
+        if (rc < 0) return err_wrap(e, rc, "sound %zu", i + 1);
+        rows += ears_rows(r->ears, n);
+    }
+    if (rows < limit) return 0; /* the prompt's other tokens are counted when it is there */
+    return err_set(e, ERR_CONTEXT,
+                   "the sounds alone have %lld tokens, the context holds %d and needs room for an answer (a longer "
+                   "one: %s)",
+                   (long long)rows, limit, limit < all ? "num_ctx" : "--ctx");
 }
 
 static int encode(request *x, err *e) {
     runtime *r = x->owner;
     int      rc = pictures_refuse(r, &x->q, e);
+    if (rc == 0) rc = check_sounds(r, &x->q, e);
     if (rc < 0) return rc;
     x->pictures = arena_calloc(&x->mem, x->q.n_blobs, sizeof *x->pictures);
     if (!x->pictures) return err_set_nomem(e);
@@ -306,7 +326,7 @@ static int encode(request *x, err *e) {
         const vision_rows *rows;
         p->sound = is_sound(blob);
         if (request_is_cancelled(x)) return ERR_CANCELLED;
-        rc = p->sound ? encode_sound(r, blob, &rows, e) : encode_picture(r, blob, p, &rows, e);
+        rc = p->sound ? encode_sound(x, blob, &rows, e) : encode_picture(r, blob, p, &rows, e);
         if (rc < 0) return err_wrap(e, rc, p->sound ? "sound %zu" : "picture %zu", i + 1);
         size_t floats = (size_t)rows->n * (size_t)rows->width;
         float *copy = arena_alloc(&x->mem, floats * sizeof *copy);

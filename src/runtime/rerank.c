@@ -2,11 +2,12 @@
 /*
  * Ranking: how well a document answers a query.
  *
- * An encoder whose classification head (classify.c) has one output reads both as one input and gives a number; what is done
- * with it (a sigmoid, as a rule) its config.json may say. Models of Qwen3-Reranker's kind are asked in a fixed form whether the document meets the query; the score is the share of "yes" in what
- * it would say next, "yes" and "no" alone. Two rows of its head are all that takes: the last hidden state is multiplied
- * with them here. A GGUF carries the form (tokenizer.chat_template.rerank, with {query} and {document}) and often the
- * two rows (cls.output.weight); a directory is known by its name and has the published form.
+ * An encoder whose classification head (classify.c) has one output reads both as one input and gives a number; what
+ * is done with it (a sigmoid, as a rule) its config.json may say. Models of Qwen3-Reranker's kind are asked in a
+ * fixed form whether the document meets the query; the score is the share of "yes" in what it would say next, "yes"
+ * and "no" alone. Two rows of its head are all that takes: the last hidden state is multiplied with them here. A
+ * GGUF carries the form (tokenizer.chat_template.rerank, with {query} and {document}) and often the two rows
+ * (cls.output.weight); a directory is known by its name and has the published form.
  */
 #include "runtime/internal.h"
 #include "tensor/codec.h"
@@ -83,8 +84,8 @@ int rerank_open(runtime *r, err *e) {
  * them in the same turn, are plain text. */
 int rerank_prompt(const runtime *r, const runtime_request *q, prompt *out, err *e) {
     const tok *t = chat_tokenizer(r->chat);
-    if (classify_scores(r))
-        return tok_encode_pair(t, q->text, q->suffix, (size_t)engine_context(r->engine), &out->ids, &out->second, e);
+    if (classify_scores(r)) return classify_pair(r, q, out, e);
+    if (!r->rank_form && r->classes.why) return err_set(e, ERR_UNSUPPORTED, "rerank: %s", r->classes.why);
     if (!r->rank_form) return err_set(e, ERR_UNSUPPORTED, "rerank: this model has no ranking head");
     const char *query = strstr(r->rank_form, "{query}"), *document = strstr(query, "{document}");
     const char *begin = r->rank_form, *end = strstr(document, "<|");

@@ -5,8 +5,6 @@
 
 #include <string.h>
 
-enum { MAX_FILE = 20 << 20 }; /* bytes of an encoded picture or sound */
-
 void content_init(content_reader *c, exchange *x, runtime_request *q) {
     *c = (content_reader){ .x = x, .q = q };
     str_init(&c->parts);
@@ -98,8 +96,8 @@ static char *add_blob(content_reader *c, const node *at, const char *type, size_
 static bool check_file(content_reader *c, const node *at, const char *what, size_t bytes) {
     if (c->q->n_blobs == RUNTIME_MAX_BLOBS)
         reader_fail(&c->x->in, at, "a request may have %d %ss at most", RUNTIME_MAX_BLOBS, what);
-    else if (bytes > MAX_FILE)
-        reader_fail(&c->x->in, at, "the %s has %zu bytes; at most %d are read", what, bytes, MAX_FILE);
+    else if (bytes > CONTENT_MAX_FILE)
+        reader_fail(&c->x->in, at, "the %s has %zu bytes; at most %d are read", what, bytes, CONTENT_MAX_FILE);
     else
         return true;
     return false;
@@ -144,8 +142,8 @@ void content_detail(content_reader *c, const node *from) {
 
 /* The bytes of a file; false: they are not, and that was said. */
 static bool read_base64(content_reader *c, const node *at, view base64, const char *what, str *file) {
-    if (base64.len / 4 * 3 > MAX_FILE)
-        reader_fail(&c->x->in, at, "the %s has more than %d bytes", what, MAX_FILE);
+    if (base64.len / 4 * 3 > CONTENT_MAX_FILE)
+        reader_fail(&c->x->in, at, "the %s has more than %d bytes", what, CONTENT_MAX_FILE);
     else if (!decode_base64(base64, file))
         reader_fail(&c->x->in, at, "is not base64");
     else
@@ -214,7 +212,7 @@ static void fetch_picture(content_reader *c, const node *at, view url) {
         return;
     }
     str_init(&file);
-    if (c->q->n_blobs < RUNTIME_MAX_BLOBS && fetch_file(rules, url, MAX_FILE, &file, &e) < 0)
+    if (c->q->n_blobs < RUNTIME_MAX_BLOBS && fetch_file(rules, url, CONTENT_MAX_FILE, &file, &e) < 0)
         reader_fail(&c->x->in, at, "%s", e.msg);
     else
         put_picture(c, at, (view){ str_cstr(&file), file.len });

@@ -12,6 +12,8 @@
 #include "server/exchange.h"
 #include "server/http/json_out.h"
 
+enum { CONTENT_MAX_FILE = 20 << 20 }; /* bytes of an encoded picture or sound */
+
 typedef struct content_reader {
     exchange        *x;
     runtime_request *q;

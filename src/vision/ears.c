@@ -131,8 +131,10 @@ const char *ears_said(const ears *h) { return h->family->said ? h->family->said 
 
 const char *ears_transcribes(const ears *h) { return h->family->transcribes; }
 
+int64_t ears_rows(const ears *h, int n_samples) { return h->family->rows(&h->rules, n_samples); }
+
 int ears_write(const ears *h, int n_samples, str *out, err *e) {
-    int64_t n = h->family->rows(&h->rules, n_samples);
+    int64_t n = ears_rows(h, n_samples);
     str_puts(out, h->family->before);
     for (int64_t i = 0; i < n; i++) str_puts(out, h->word);
     str_puts(out, h->family->after);
@@ -164,14 +166,20 @@ static void spread(const vision_rows *r, int parts) {
     }
 }
 
-int ears_encode(ears *h, const sound *s, const vision_rows **out, err *e) {
-    vision_rows made = { .n = (int)h->family->rows(&h->rules, s->n),
-                         .width = h->stage[EARS_PROJECTOR].width_out * h->parts };
+int ears_go_on(const ears *h, err *e) {
+    bool over = h->stop && h->stop->ask(h->stop->ctx);
+    return over ? err_set(e, ERR_CANCELLED, "the sound is not waited for any more") : 0;
+}
+
+int ears_encode(ears *h, const sound *s, const ears_stop *stop, const vision_rows **out, err *e) {
+    vision_rows made = { .n = (int)ears_rows(h, s->n), .width = h->stage[EARS_PROJECTOR].width_out * h->parts };
     make_key(h, s, made.key);
     if ((*out = keep_find(&h->keep, made.key))) return 0;
     made.data = malloc((size_t)made.n * (size_t)made.width * sizeof *made.data);
     if (!made.data) return err_set_nomem(e);
+    h->stop = stop;
     int rc = h->family->encode(h, s, made.data, e);
+    h->stop = NULL;
     if (rc < 0) {
         free(made.data);
         return rc;

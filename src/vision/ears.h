@@ -38,8 +38,16 @@ const char *ears_said(const ears *h); /* the placeholder with the words that tem
  * where they are known; NULL: it was taught no such thing. */
 const char *ears_transcribes(const ears *h);
 /* Appends what stands for a sound of so many samples in the prompt. */
-int ears_write(const ears *h, int n_samples, str *out, err *e);
-/* Valid until the next call. */
-int ears_encode(ears *h, const sound *s, const vision_rows **out, err *e);
+int     ears_write(const ears *h, int n_samples, str *out, err *e);
+int64_t ears_rows(const ears *h, int n_samples); /* how many stand for a sound of so many samples */
+
+/* Asked before each piece of a sound, which may have many: true ends the work with ERR_CANCELLED. */
+typedef struct ears_stop {
+    bool (*ask)(void *ctx);
+    void *ctx;
+} ears_stop;
+
+/* Valid until the next call. stop NULL: nobody is asked. */
+int ears_encode(ears *h, const sound *s, const ears_stop *stop, const vision_rows **out, err *e);
 
 #endif

@@ -147,7 +147,9 @@ static int encode_piece(ears *h, const float *samples, int n_samples, float *out
     float *middle = NULL, *in = NULL;
     int    n = 0;
     mel    m;
-    int    rc = mel_make_gemma3n(&m, samples, n_samples, h->rules.mels, e);
+    int    rc = ears_go_on(h, e);
+    if (rc < 0) return rc;
+    rc = mel_make_gemma3n(&m, samples, n_samples, h->rules.mels, e);
     if (rc == 0) {
         conv_input frames = { .from = m.at, .rows = m.frames, .pitches = m.bins, .channels = 1, .ahead = true };
         rc = convolve(&h->stage[EARS_CONV0], &frames, &middle, e);

@@ -126,7 +126,7 @@ static int encode(ears *h, const sound *s, float *out, err *e) {
     int piece = piece_size(&h->rules), rc = 0;
     for (int at = 0; rc == 0 && at < s->n; at += piece) {
         int n = s->n - at < piece ? s->n - at : piece;
-        rc = encode_piece(h, s->at + at, n, out, e);
+        if ((rc = ears_go_on(h, e)) == 0) rc = encode_piece(h, s->at + at, n, out, e);
         out += (size_t)piece_rows(mel_frames_gemma4(n)) * (size_t)h->stage[EARS_PROJECTOR].width_out;
     }
     return rc;

@@ -67,7 +67,11 @@ struct ears {
     uint8_t            source[VISION_KEY_BYTES]; /* what the tower's file hashes to */
     vision_keep        keep;
     int                parts; /* of a row, the first of which is ours */
+    const ears_stop   *stop;  /* of the sound at hand; NULL: there is none */
 };
+
+/* ears.c: asked by encode before each piece; 0, or ERR_CANCELLED. */
+int ears_go_on(const ears *h, err *e);
 
 /* ears_conv.c */
 enum { CONV_STRIDE = 2 };

@@ -49,7 +49,7 @@ static bool fit(const ears *h) {
     return s[EARS_CONV0].width_in == 9 && s[EARS_CONV1].width_in == 9 * s[EARS_CONV0].width_out &&
            s[EARS_CONV2].width_in == 9 * s[EARS_CONV1].width_out &&
            s[EARS_CONV2].width_out * (h->rules.mels / 8) + d->d.n_embd == s[EARS_TOWER].width_in &&
-           h->rules.table >= chunk_places(h->rules.chunk);
+           d->positions == h->rules.table && h->rules.table >= chunk_places(h->rules.chunk);
 }
 
 /* --- the tower's input --- */
@@ -171,8 +171,9 @@ static int encode(ears *h, const sound *s, float *out, err *e) {
     mel               m;
     int               rc = spectrum(&m, r, s, r->mels, e);
     if (rc == 0) rc = o.begin && o.end ? take_scratch(&x, h, e) : err_set_nomem(e);
-    for (int at = 0; rc == 0 && at < m.frames; at += r->positions / chunk_places(r->chunk) * r->chunk)
-        rc = run_windows(h, &x, &m, at, &o, &out, e);
+    for (int at = 0; rc == 0 && at < m.frames; at += r->positions / chunk_places(r->chunk) * r->chunk) {
+        if ((rc = ears_go_on(h, e)) == 0) rc = run_windows(h, &x, &m, at, &o, &out, e);
+    }
     free(o.begin);
     free(o.end);
     free_scratch(&x);

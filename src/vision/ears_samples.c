@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SAMPLES = 640, AT_ONCE = 750 }; /* of a row; rows */
+enum { SAMPLES = 640, LEAST = 160, AT_ONCE = 750 }; /* of a row, and what it has at least; rows */
 
 static int64_t sound_rows(const ears_rules *r, int n_samples) { return ((int64_t)n_samples + r->mels - 1) / r->mels; }
 
@@ -20,7 +20,7 @@ static void read_sizes(ears_rules *r, const json_value *config, const model_file
     const json_value   *audio = json_get(config, "audio_config");
     const model_tensor *t = mmproj ? model_file_tensor(mmproj, "mm.a.input_projection.weight") : NULL;
     int64_t             n = t ? t->dims[0] : ears_number(audio, "audio_embed_dim", SAMPLES);
-    r->mels = n < 1 || n > 1 << 20 ? -1 : (int)n;
+    r->mels = n < LEAST || n > 1 << 20 ? -1 : (int)n;
     r->positions = AT_ONCE;
     r->stack = 1;
 }
@@ -35,7 +35,7 @@ static int encode(ears *h, const sound *s, float *out, err *e) {
     for (int64_t at = 0; rc == 0 && at < n;) {
         int64_t    left = whole - at, now = left > AT_ONCE ? AT_ONCE : left > 0 ? left : 1;
         stage_step step = { .n = (int)now, .in = left > 0 ? s->at + at * samples : last, .out = out };
-        rc = stage_run(projector, &step, e);
+        if ((rc = ears_go_on(h, e)) == 0) rc = stage_run(projector, &step, e);
         out += (size_t)now * (size_t)projector->width_out;
         at += now;
     }

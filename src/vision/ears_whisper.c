@@ -69,6 +69,9 @@ static bool fit(const ears *h) {
     return d->mels == h->rules.mels && d->positions == h->rules.table;
 }
 
+/* The elements that turn, half of them twice as many (turn_rows), are there. */
+static bool fit_turned(const ears *h) { return fit(h) && 2 * h->rules.turned <= h->stage[EARS_NORM].width_out; }
+
 /* --- the tower's input --- */
 
 /* Frames from the one at `at` on, of which there are `frames`; outside of them nothing is seen, as if there were
@@ -155,10 +158,11 @@ static void turn_rows(const ears_rules *r, const scratch *x, int n, size_t width
     }
 }
 
-/* Rows that lie behind one another are side by side already. */
+/* A piece. Rows that lie behind one another are side by side already. */
 static int run(ears *h, const scratch *x, int places, const vision_order *order, int n_out, float *out, err *e) {
-    int rc =
-        stage_run(&h->stage[EARS_TOWER], &(stage_step){ .n = places, .in = x->in, .order = order, .out = x->rows }, e);
+    stage_step step = { .n = places, .in = x->in, .order = order, .out = x->rows };
+    int        rc = ears_go_on(h, e);
+    if (rc == 0) rc = stage_run(&h->stage[EARS_TOWER], &step, e);
     if (rc == 0 && n_out && x->normed) {
         rc = stage_run(&h->stage[EARS_NORM], &(stage_step){ .n = n_out, .in = x->rows, .out = x->normed }, e);
         if (rc == 0) turn_rows(&h->rules, x, n_out, (size_t)h->stage[EARS_NORM].width_out);
@@ -388,7 +392,8 @@ const ears_family ears_voxtral = {
     .types = NAMES("voxtral"),
     .projectors = NAMES("voxtral"),
     .word = "[AUDIO]",
-    .transcribes = "{{ bos_token }}[INST][AUDIO][/INST]{% if language %}lang:{{ language }}{% endif %}[TRANSCRIBE]",
+    .transcribes = "{% if prompt %}{{ raise_exception('prompt: this model takes none') }}{% endif %}"
+                   "{{ bos_token }}[INST][AUDIO][/INST]{% if language %}lang:{{ language }}{% endif %}[TRANSCRIBE]",
     .before = "[BEGIN_AUDIO]",
     .after = "",
     .arch = { [EARS_TOWER] = &models_whisper_tower, [EARS_PROJECTOR] = &models_projector_voxtral },
@@ -439,7 +444,11 @@ const ears_family ears_music = { .types = NAMES("musicflamingo"),
                                  FRONT,
                                  .how = HEARD,
                                  .read = read_music,
-                                 IN_PIECES };
+                                 .stage_rows = stage_rows,
+                                 .fit = fit_turned,
+                                 .rows = rows_heard,
+                                 .encode = encode_pieces,
+                                 .spectrum = piece_spectrum };
 
 const ears_family ears_glmasr = {
     .types = NAMES("glmasr"),

@@ -14,16 +14,22 @@ enum {
     GEMMA3N_LENGTH = 1024,
     GEMMA3N_WHOLE = 128, /* samples; a sound is padded to a multiple */
     MAX_LENGTH = 1024,
-    MAX_FREQS = MAX_LENGTH / 2 + 1
+    MAX_HALF = MAX_LENGTH / 2,
+    MAX_FREQS = MAX_HALF + 1,
+    MAX_RADIX = 5
 };
 
 typedef struct tables {
     int    window, length, freqs; /* samples of a frame; of the transform, the rest are zero; frequencies */
     double hann[MAX_LENGTH];
-    double cosine[MAX_FREQS][MAX_FREQS], sine[MAX_FREQS][MAX_FREQS]; /* [sample][frequency] */
-    int    from[MAX_FREQS], to[MAX_FREQS];                           /* of each mel bin: frequencies that it sums */
-    double weight[MAX_FREQS][MAX_FREQS];                             /* [mel bin][frequency] */
+    double cosine[MAX_LENGTH], sine[MAX_LENGTH]; /* of so many parts of a turn */
+    int    from[MAX_FREQS], to[MAX_FREQS];       /* of each mel bin: frequencies that it sums */
+    double weight[MAX_FREQS][MAX_FREQS];         /* [mel bin][frequency] */
 } tables;
+
+typedef struct waves {
+    double re[MAX_HALF], im[MAX_HALF];
+} waves;
 
 /* Slaney's scale: linear up to 1000 Hz, which is 15, then 27 steps for every factor of 6.4. */
 static double slaney_hertz(double m) { return m < 15 ? m * 200 / 3 : 1000 * exp((m - 15) * log(6.4) / 27); }
@@ -57,28 +63,66 @@ static tables *make_tables(int window, int length) {
     t->length = length;
     t->freqs = length / 2 + 1;
     for (int i = 0; i < window; i++) t->hann[i] = 0.5 - 0.5 * cos(turn * i / window);
-    for (int i = 0; i < t->freqs; i++) {
-        for (int k = 0; k < t->freqs; k++) {
-            t->cosine[i][k] = cos(turn * (i * k % length) / length);
-            t->sine[i][k] = sin(turn * (i * k % length) / length);
-        }
+    for (int i = 0; i < length; i++) {
+        t->cosine[i] = cos(turn * i / length);
+        t->sine[i] = sin(turn * i / length);
     }
     return t;
 }
 
-/* The power of each frequency of a frame. The halves of the frame share cosines, and sines but for the sign. */
-static void power_of(const tables *t, const double frame[MAX_LENGTH], double power[MAX_FREQS]) {
-    double re[MAX_FREQS] = { 0 }, im[MAX_FREQS] = { 0 };
-    int    n = t->length;
-    for (int i = 0; i < t->freqs; i++) {
-        bool   single = i == 0 || 2 * i == n;
-        double even = single ? frame[i] : frame[i] + frame[n - i], odd = single ? 0 : frame[i] - frame[n - i];
-        for (int k = 0; k < t->freqs; k++) {
-            re[k] += even * t->cosine[i][k];
-            im[k] += odd * t->sine[i][k];
+/* A step of Stockham's transform: `lines` transforms of `len` numbers, a line's numbers so many apart, become
+ * lines * radix of len / radix. */
+static void transform_step(const tables *t, const waves *restrict from, waves *restrict to, int len, int radix,
+                           int lines) {
+    int part = len / radix, whole = t->length, step = whole / len;
+    for (int p = 0; p < part; p++) {
+        for (int j = 0; j < radix; j++) {
+            double re[MAX_RADIX], im[MAX_RADIX];
+            size_t out = (size_t)(lines * (radix * p + j));
+            for (int k = 0; k < radix; k++) { /* what number k of a line is turned by */
+                int at = j * p * step + j * k % radix * part * step;
+                if (at >= whole) at -= whole;
+                re[k] = t->cosine[at];
+                im[k] = -t->sine[at];
+            }
+            for (int q = 0; q < lines; q++) to->re[out + (size_t)q] = to->im[out + (size_t)q] = 0;
+            for (int k = 0; k < radix; k++) {
+                const double *a = from->re + lines * (p + part * k), *b = from->im + lines * (p + part * k);
+                for (int q = 0; q < lines; q++) {
+                    to->re[out + (size_t)q] += a[q] * re[k] - b[q] * im[k];
+                    to->im[out + (size_t)q] += a[q] * im[k] + b[q] * re[k];
+                }
+            }
         }
     }
-    for (int k = 0; k < t->freqs; k++) power[k] = re[k] * re[k] + im[k] * im[k];
+}
+
+/* The power of each frequency of a frame. Its even and odd samples are one transform of half the length, as real and
+ * imaginary parts. */
+static void power_of(const tables *t, const double frame[MAX_LENGTH], double power[MAX_FREQS]) {
+    waves room[2], *x = &room[0], *next = &room[1];
+    int   half = t->length / 2;
+    for (int i = 0; i < half; i++) {
+        x->re[i] = frame[2 * i];
+        x->im[i] = frame[2 * i + 1];
+    }
+    for (int len = half, lines = 1; len > 1;) {
+        int    radix = len % 5 == 0 ? 5 : len % 4 == 0 ? 4 : 2;
+        waves *old = x;
+        transform_step(t, x, next, len, radix, lines);
+        x = next;
+        next = old;
+        len /= radix;
+        lines *= radix;
+    }
+    for (int k = 0; k < t->freqs; k++) { /* apart again: the odd ones turn */
+        int    a = k % half, b = (half - k) % half;
+        double even_re = (x->re[a] + x->re[b]) / 2, even_im = (x->im[a] - x->im[b]) / 2;
+        double odd_re = (x->im[a] + x->im[b]) / 2, odd_im = (x->re[b] - x->re[a]) / 2;
+        double c = t->cosine[k], s = t->sine[k];
+        double re = even_re + odd_re * c + odd_im * s, im = even_im + odd_im * c - odd_re * s;
+        power[k] = re * re + im * im;
+    }
 }
 
 /* The sum of a mel bin. */

@@ -83,6 +83,27 @@ def lengths(server):
     assert status == 200 and got["usage"]["prompt_tokens"] == 300, got
 
 
+def limited_pairs(server):
+    """The longer text of a pair loses its end first, so that the other one still counts."""
+    def ask(a, b, most):
+        status, got = server.post(PATH, {"model": "nli", "input": [[a, b]], "truncate_prompt_tokens": most})
+        assert status == 200, (a, b, most, got)
+        return got["usage"]["prompt_tokens"], got["data"][0]["probs"]
+    tokens = lambda text: len(server.post("/tokenize", {"model": "nli", "content": text})[1]["tokens"])
+    long, yes, no = "a " * 20, "a", "the"
+    around = ask(yes, yes, 300)[0] - 2 * tokens(yes)
+    n, probs = ask(long, yes, 8)
+    assert n == 8 and ask(long, no, 8)[1] != probs != ask(yes, long, 8)[1] and ask(yes, long, 8)[0] == 8
+    assert ask(long + long, yes, 8) == (n, probs) == ask("a " * (8 - around - tokens(yes)), yes, 300)
+    assert ask(long, long, around + 2)[0] == around + 2
+    for most in (1, around, around + 1):
+        status, error = server.post(PATH, {"model": "nli", "input": [[long, yes]], "truncate_prompt_tokens": most})
+        assert status == 400 and f"a limit of {most} tokens leaves nothing of two texts: {around} stand around them" in error["error"]["message"], error
+    assert server.post(PATH, {"model": "nli", "input": long, "truncate_prompt_tokens": 3})[1]["usage"]["prompt_tokens"] == 3
+    status, error = server.post(PATH, {"model": "nli", "input": long, "truncate_prompt_tokens": 2})
+    assert status == 400 and "leaves nothing of a text: 2 stand around it" in error["error"]["message"], error
+
+
 def mistakes(server):
     for value, where, sentence in (
             (None, "input", "is required"), ([], "input", "is empty"), ("", "input", "is an empty text"), (5, "input", "expected"),
@@ -93,10 +114,13 @@ def mistakes(server):
         assert status == 400 and error["error"]["param"] == where and sentence in error["error"]["message"], (value, error)
     status, error = server.post(PATH, {"model": "nli", "input": "a", "truncate": "yes"})
     assert status == 400 and error["error"]["param"] == "truncate", error
-    for name, value in (("use_activation", False), ("activation", False), ("truncate_prompt_tokens", 0), ("truncate_prompt_tokens", -2)):
+    for name, value in (("use_activation", False), ("activation", False), ("add_special_tokens", False), ("add_special_tokens", "no"),
+                        ("truncation_side", "left"), ("truncation_side", 1), ("truncate_prompt_tokens", 0), ("truncate_prompt_tokens", -2)):
         status, error = server.post(PATH, {"model": "nli", "input": "a", name: value})
         assert status == 400 and error["error"]["param"] == name, (name, error)
-    assert server.post(PATH, {"model": "nli", "input": "a", "use_activation": True})[0] == 200
+    plain = {"use_activation": True, "add_special_tokens": True, "truncation_side": "right", "activation": None}
+    status, headers, _ = server.request("POST", PATH, json.dumps({"model": "nli", "input": "a", "softmax": 1, **plain}).encode(), headers={"Content-Type": "application/json"})
+    assert status == 200 and headers["x-hearth-ignored"] == "softmax", headers
     status, error = server.post(PATH, {"model": "nli", "input": [99999]})
     assert status == 400 and "99999" in error["error"]["message"], error
     status, error = server.post(PATH, {"model": "plain", "input": "a"})
@@ -109,7 +133,7 @@ def main():
     checks = Checks()
     args = [x for name, path in MODELS.items() for x in ("--model", f"{name}={os.path.join(FOLDER, 'encoders', path)}")]
     with Server(PROGRAM, *args) as server:
-        for check in (answers, tokens, one_class, lengths, mistakes):
+        for check in (answers, tokens, one_class, lengths, limited_pairs, mistakes):
             checks.run(check, server)
     checks.exit()
 

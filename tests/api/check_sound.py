@@ -129,6 +129,12 @@ def refused(server):
              ([audio(wav(data=b""))], "0 bytes"), ([audio(wav(kind=3, bits=32, data=b"\xff" * 8))], "not a number"),
              ([audio(wav(bits=8, rate=4000, data=b"\x80" * 4000 * 1801))], "1801 seconds"),
              ([audio(A), text("[AUDIO]")], "stands for a sound"), ([audio(b"ID3 and then nothing", "mp3")], "sound"), ([audio(TONE[:40], "mp3")], "sound is empty")]
+    # Rows of half an hour, and of three minutes twice: refused before anything is computed.
+    cases.append(([audio(wav(bits=8, rate=4000, data=b"\x80" * 4000 * 1800))], "the sounds alone have 22500 tokens, the context holds 4096"))
+    minutes = wav(bits=8, rate=4000, data=b"\x80" * 4000 * 180)
+    cases.append(([audio(minutes)] * 2, "the sounds alone have 4500 tokens"))
+    status, got = server.post("/api/generate", {"model": "voxtral", "stream": False, "options": {"num_ctx": 64}, "prompt": "x", "images": [plain(minutes)]})
+    assert status == 400 and "the sounds alone have 2250 tokens, the context holds 64" in got["error"], got
     if not QUICK:
         cases.append(([audio(A)] * 33, "32 sounds"))
     for parts, words in cases:

@@ -13,6 +13,7 @@
 #include "cli/options.h"
 #include "runtime/runtime.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -143,46 +144,64 @@ static int read_input(work *w, const cli_args *a, err *e) {
 
 /* --- out --- */
 
+/* JSON has no word for what is not a number. */
+static void put_number(str *line, float v) {
+    if (isfinite(v))
+        str_printf(line, "%.9g", (double)v);
+    else
+        str_puts(line, "null");
+}
+
 /* {"index": 0, "label": "joy", "probs": {"joy": 0.9, ...}} */
-static void print_classes(work *w, size_t i) {
+static void put_classes(str *line, work *w, size_t i) {
     const item       *x = &w->items[i];
     const json_value *labels = NULL;
     int               best = 0;
-    str               line;
     (void)json_parse(&labels, x->labels, strlen(x->labels), &w->mem, NULL);
     for (int k = 1; k < x->n; k++) {
         if (x->vector[k] > x->vector[best]) best = k;
     }
-    str_init(&line);
     for (int k = -1; k < x->n; k++) {
         const json_value *v = json_at(labels, (size_t)(k < 0 ? best : k));
         view              name = json_is(v, JSON_K_STRING) ? v->u.string : (view){ "", 0 };
-        if (k < 0) str_printf(&line, "{\"index\": %zu, \"label\": ", i);
-        str_put_json(&line, name.data, name.len);
-        if (k < 0)
-            str_puts(&line, ", \"probs\": {");
-        else
-            str_printf(&line, ": %.9g%s", (double)x->vector[k], k + 1 < x->n ? ", " : "}}");
+        if (k < 0) str_puts(line, "\"label\": ");
+        str_put_json(line, name.data, name.len);
+        str_puts(line, k < 0 ? ", \"probs\": {" : ": ");
+        if (k >= 0) put_number(line, x->vector[k]);
+        if (k >= 0) str_puts(line, k + 1 < x->n ? ", " : "}");
     }
-    puts(str_cstr(&line));
-    str_deinit(&line);
 }
 
-static void print_lines(work *w) {
-    for (size_t i = 0; i < w->n; i++) {
-        const item *x = &w->items[i];
-        if (x->labels) {
-            print_classes(w, i);
-            continue;
+static void put_line(str *line, work *w, size_t i) {
+    const item *x = &w->items[i];
+    str_printf(line, "{\"index\": %zu, ", i);
+    if (x->labels) {
+        put_classes(line, w, i);
+    } else if (x->document.data) {
+        str_puts(line, "\"score\": ");
+        put_number(line, x->vector[0]);
+    } else {
+        str_puts(line, "\"embedding\": [");
+        for (int k = 0; k < x->n; k++) {
+            if (k) str_puts(line, ", ");
+            put_number(line, x->vector[k]);
         }
-        if (x->document.data) {
-            printf("{\"index\": %zu, \"score\": %.9g}\n", i, (double)x->vector[0]);
-            continue;
-        }
-        printf("{\"index\": %zu, \"embedding\": [", i);
-        for (int k = 0; k < x->n; k++) printf("%s%.9g", k ? ", " : "", (double)x->vector[k]);
-        puts("]}");
+        str_push(line, ']');
     }
+    str_push(line, '}');
+}
+
+static int print_lines(work *w, err *e) {
+    str  line;
+    bool ok = true;
+    str_init(&line);
+    for (size_t i = 0; ok && i < w->n; i++) {
+        str_clear(&line);
+        put_line(&line, w, i);
+        if ((ok = str_ok(&line))) puts(str_cstr(&line));
+    }
+    str_deinit(&line);
+    return ok ? 0 : err_set_nomem(e);
 }
 
 /* numpy's format 1.0: magic, version, length of a header that ends at a multiple of 64, the rows. */
@@ -207,13 +226,36 @@ static int write_npy(const work *w, const char *path, err *e) {
     return rc;
 }
 
+/* What would have no effect; NULL: all has one. what: on which it has none. */
+static const char *idle_option(const cli_args *a, const work *w, const char **what) {
+    const char *of_texts = cli_int(a, "dimensions", 0)         ? "dimensions"
+                           : cli_string(a, "prompt", NULL)     ? "prompt"
+                           : cli_string(a, "input-type", NULL) ? "input-type"
+                                                               : NULL;
+    bool        pairs = false;
+    for (size_t i = 0; i < w->n && !pairs; i++) pairs = w->items[i].document.data != NULL;
+    *what = cli_flag(a, "labels") ? "with --labels" : "on pairs of texts";
+    if (of_texts && (cli_flag(a, "labels") || pairs)) return of_texts;
+    *what = "on pairs of texts, which are always cut";
+    return pairs && cli_flag(a, "no-truncate") ? "no-truncate" : NULL;
+}
+
+static void work_deinit(work *w) {
+    for (size_t i = 0; i < w->n; i++) {
+        free(w->items[i].vector);
+        free(w->items[i].labels);
+    }
+    free(w->items);
+    arena_deinit(&w->mem);
+}
+
 static int run(const cli_args *a) {
     work            w = { .lock = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER };
     runtime        *r = NULL;
     runtime_request q;
     cli_model       model = { 0 };
     cli_model_wish  wish = { 0 };
-    const char     *out = cli_string(a, "out", NULL), *side = cli_string(a, "input-type", NULL);
+    const char     *out = cli_string(a, "out", NULL), *side = cli_string(a, "input-type", NULL), *idle, *what;
     long long       dimensions = cli_int(a, "dimensions", 0), threads = cli_int(a, "threads", 0);
     err             e = { 0 };
     if (dimensions < 0 || dimensions > 1 << 20)
@@ -226,22 +268,23 @@ static int run(const cli_args *a) {
     q.prompt_is_side = side && !cli_string(a, "prompt", NULL);
     q.dimensions = (int)dimensions;
     q.truncate = !cli_flag(a, "no-truncate");
+    if ((idle = idle_option(a, &w, &what))) return cli_usage_error(a, "--%s has no effect %s", idle, what);
     arena_init(&w.mem, 0);
     int rc = cli_model_wish_read(&wish, a, &e);
     if (rc == 0) rc = cli_model_find(&model, cli_arg(a, 0), &wish, &e);
     if (rc == 0) rc = read_input(&w, a, &e);
+    if (rc == 0 && (idle = idle_option(a, &w, &what))) {
+        work_deinit(&w);
+        cli_model_deinit(&model);
+        return cli_usage_error(a, "--%s has no effect %s", idle, what);
+    }
     runtime_options o = { .path = model.path, .engine = { .n_threads = (int)threads } };
     if (rc == 0) rc = runtime_open(&r, &o, &e);
     if (rc == 0) rc = run_all(&w, r, &q, cli_flag(a, "labels"), &e);
     if (rc == 0 && out) rc = write_npy(&w, out, &e);
-    if (rc == 0 && !out) print_lines(&w);
+    if (rc == 0 && !out) rc = print_lines(&w, &e);
     runtime_free(r);
-    for (size_t i = 0; i < w.n; i++) {
-        free(w.items[i].vector);
-        free(w.items[i].labels);
-    }
-    free(w.items);
-    arena_deinit(&w.mem);
+    work_deinit(&w);
     cli_model_deinit(&model);
     return rc == 0 ? CLI_OK : cli_fail(a, &e);
 }

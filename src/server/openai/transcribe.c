@@ -16,8 +16,23 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* --- forms --- */
+
+enum { MAX_FIELD = 64 << 10 }; /* bytes of a part that is no file */
+
+/* What is refused by name, with whatever a client writes in brackets behind it. */
+static bool is_refused(view name) {
+    static const char *const names[] = { "timestamp_granularities", "include", "chunking_strategy",
+                                         "known_speaker_names", "known_speaker_references" };
+    const char              *bracket = name.len ? memchr(name.data, '[', name.len) : NULL;
+    if (bracket) name.len = (size_t)(bracket - name.data);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (view_eq_c(name, names[i])) return true;
+    }
+    return false;
+}
 
 static bool is_text(view name) {
     static const char *const texts[] = { "model", "language", "prompt", "response_format" };
@@ -27,19 +42,44 @@ static bool is_text(view name) {
     return false;
 }
 
-/* true, false, or digits with a point: what JSON would write so. */
-static bool is_plain(view v) {
-    size_t digits = 0, points = 0, at = v.len && v.data[0] == '-';
-    if (view_eq_c(v, "true") || view_eq_c(v, "false")) return true;
-    if (v.len > 24 || (v.len > at + 1 && v.data[at] == '0' && v.data[at + 1] != '.')) return false;
-    for (size_t i = at; i < v.len; i++) {
-        digits += v.data[i] >= '0' && v.data[i] <= '9';
-        points += v.data[i] == '.';
-        if (v.data[i] == '.' && (i == at || i + 1 == v.len)) return false;
+/* Numbers and flags that are read below. */
+static bool is_value(view name) {
+    const char *known;
+    for (int p = 0; p < SAMPLING_PARAM_COUNT; p++) {
+        for (size_t i = 0; (known = sampling_param_name((sampling_param)p, SAMPLING_BY_OPENAI, i)); i++) {
+            if (view_eq_c(name, known)) return true;
+        }
     }
-    return digits > 0 && points <= 1 && digits + points + at == v.len;
+    return view_eq_c(name, "max_tokens") || view_eq_c(name, "stream");
 }
 
+static size_t digits(view v, size_t at) {
+    size_t n = 0;
+    while (at + n < v.len && v.data[at + n] >= '0' && v.data[at + n] <= '9') n++;
+    return n;
+}
+
+/* A number as JSON writes it. */
+static bool is_number(view v) {
+    size_t at = v.len && v.data[0] == '-', n = digits(v, at);
+    if (!n || v.len > 40 || (n > 1 && v.data[at] == '0')) return false;
+    at += n;
+    if (at < v.len && v.data[at] == '.') {
+        if (!(n = digits(v, at + 1))) return false;
+        at += n + 1;
+    }
+    if (at < v.len && (v.data[at] == 'e' || v.data[at] == 'E')) {
+        at++;
+        at += at < v.len && (v.data[at] == '-' || v.data[at] == '+');
+        if (!(n = digits(v, at))) return false;
+        at += n;
+    }
+    return at == v.len;
+}
+
+static bool is_word(view v, const char *word) { return v.len == strlen(word) && strncasecmp(v.data, word, v.len) == 0; }
+
+/* What nobody reads leaves its name, by which it is refused or reported. */
 static void put_part(jw *w, const multipart_part *p) {
     char name[65];
     memcpy(name, p->name.data, p->name.len);
@@ -50,20 +90,40 @@ static void put_part(jw *w, const multipart_part *p) {
         base64_put(w->out, p->data.data, p->data.len);
         str_push(w->out, '"');
         w->comma = true;
-    } else if (!is_text(p->name) && is_plain(p->data)) {
+    } else if (is_text(p->name)) {
+        jw_text(w, p->data);
+    } else if (!is_value(p->name)) {
+        jw_bool(w, true);
+    } else if (is_word(p->data, "true") || is_word(p->data, "false")) {
+        jw_bool(w, p->data.len == strlen("true"));
+    } else if (is_number(p->data)) {
         jw_raw(w, p->data);
     } else {
         jw_text(w, p->data);
     }
 }
 
-/* A member that comes twice would be one thing here and another elsewhere. */
-static int check_name(view names[MULTIPART_MAX_PARTS], int n, view name, err *e) {
+static bool came(const view *names, int n, view name) {
     for (int i = 0; i < n; i++) {
-        if (names[i].len == name.len && memcmp(names[i].data, name.data, name.len) == 0)
-            return err_set(e, ERR_FORMAT, "the form has two parts of the name %.*s", (int)name.len, name.data);
+        if (names[i].len == name.len && memcmp(names[i].data, name.data, name.len) == 0) return true;
     }
-    names[n] = name;
+    return false;
+}
+
+/* Before anything of it is copied. A member that comes twice would be one thing here and another elsewhere; of lists
+ * and of what nobody reads the name counts alone. */
+static int take_part(jw *w, const multipart_part *p, view names[MULTIPART_MAX_PARTS], int *n, err *e) {
+    bool file = view_eq_c(p->name, "file"), read = file || is_text(p->name) || is_value(p->name);
+    int  most = file ? CONTENT_MAX_FILE : MAX_FIELD;
+    if (p->data.len > (size_t)most)
+        return err_set(e, ERR_LIMIT, "the form's part %.*s has %zu bytes; at most %d are read", (int)p->name.len,
+                       p->name.data, p->data.len, most);
+    if (came(names, *n, p->name)) {
+        if (!read) return 0;
+        return err_set(e, ERR_FORMAT, "the form has two parts of the name %.*s", (int)p->name.len, p->name.data);
+    }
+    names[(*n)++] = p->name;
+    if (p->data.len || file) put_part(w, p); /* an empty field is how forms leave one out */
     return 0;
 }
 
@@ -74,9 +134,7 @@ static int put_form(str *out, view type, view body, err *e) {
     jw             w = jw_of(out);
     int            n = 0, rc = multipart_open(&m, type, body, e);
     jw_open(&w, '{');
-    while (rc == 0 && (rc = multipart_next(&m, &p, e)) == 1) {
-        if ((rc = check_name(names, n++, p.name, e)) == 0) put_part(&w, &p);
-    }
+    while (rc == 0 && (rc = multipart_next(&m, &p, e)) == 1) rc = take_part(&w, &p, names, &n, e);
     jw_close(&w, '}');
     return rc < 0 ? rc : str_ok(out) ? 0 : err_set_nomem(e);
 }
@@ -114,7 +172,8 @@ const api api_openai_form = { "openai", openai_put_error, put_stream_error, .hea
 typedef struct transcribe_state {
     collect answer;
     bool    stream, plain; /* plain: a text, not JSON */
-    size_t  sent;          /* bytes of the content */
+    bool    begun;         /* it is known where the words begin */
+    size_t  from, sent;    /* where; bytes of the content */
     str     event;
 } transcribe_state;
 
@@ -125,14 +184,20 @@ static void state_free(void *p) {
     free(s);
 }
 
-/* Where the words begin in what was said so far; not over: nothing may be said of it yet. */
-static bool words_begin(const str *said, bool over, size_t *from) {
+/* Whether it is known where the words begin in what was said so far; over: nothing follows. */
+static bool words_begin(transcribe_state *s, bool over) {
+    enum { MOST = 64 }; /* bytes before the words */
     static const char before[] = "language ", mark[] = "<asr_text>";
-    const char       *text = str_cstr(said), *at = strstr(text, mark);
+    const str        *said = &s->answer.choices[0].content;
+    const char       *text = str_cstr(said);
     size_t            n = said->len < sizeof before - 1 ? said->len : sizeof before - 1;
-    *from = at ? (size_t)(at - text) + sizeof mark - 1 : 0;
-    bool may_follow = memcmp(text, before, n) == 0 && said->len < 64;
-    return at || over || !may_follow;
+    if (s->begun) return true;
+    if (memcmp(text, before, n) == 0) {
+        const char *at = memmem(text, said->len < MOST ? said->len : MOST, mark, sizeof mark - 1);
+        if (!at && !over && said->len < MOST) return false;
+        s->from = at ? (size_t)(at - text) + sizeof mark - 1 : 0;
+    }
+    return s->begun = true;
 }
 
 static void put_usage(jw *w, const collect *c) {
@@ -147,18 +212,16 @@ static void put_usage(jw *w, const collect *c) {
     jw_close(w, '}');
 }
 
-static view words_of(const transcribe_state *s) {
+static view words_of(transcribe_state *s) {
     const str *said = &s->answer.choices[0].content;
-    size_t     from = 0;
-    (void)words_begin(said, true, &from);
-    return (view){ str_cstr(said) + from, said->len - from };
+    (void)words_begin(s, true);
+    return (view){ str_cstr(said) + s->from, said->len - s->from };
 }
 
 static void stream_piece(exchange *x, transcribe_state *s, bool over) {
     const str *said = &s->answer.choices[0].content;
-    size_t     from = 0;
-    if (!words_begin(said, over, &from)) return;
-    if (s->sent < from) s->sent = from;
+    if (!words_begin(s, over)) return;
+    if (s->sent < s->from) s->sent = s->from;
     if (s->sent == said->len) return;
     str_clear(&s->event);
     jw w = jw_of(&s->event);
@@ -266,16 +329,21 @@ static bool read_variables(exchange *x, runtime_request *q) {
     return copy_text(x, &variables, &q->template_vars) != NULL;
 }
 
+static void refuse_members(exchange *x) {
+    void       *cursor = NULL;
+    const char *key;
+    node        at;
+    while (node_next(&x->body, &cursor, &key, &at)) {
+        if (is_refused(view_of(key)) && node_is(&at) != NODE_ABSENT) reader_fail(&x->in, &at, "is not supported");
+    }
+}
+
 void openai_transcribe(exchange *x) {
     static const char *const formats[] = { "json", "text", NULL };
-    static const char *const refused[] = {
-        "timestamp_granularities", "timestamp_granularities[]", "include", "include[]",
-        "chunking_strategy",       "known_speaker_names[]",     NULL
-    };
-    runtime_request *q = exchange_requests(x, 1);
-    int              form = 0;
-    view             model;
-    bool             stream = false;
+    runtime_request         *q = exchange_requests(x, 1);
+    int                      form = 0;
+    view                     model;
+    bool                     stream = false;
     if (!q) return;
     bool known = params_model(x, &x->body, !params_one_model(x), &model);
     if (!known && !x->in.failed) return;
@@ -283,15 +351,13 @@ void openai_transcribe(exchange *x) {
     q->transcribe = q->raw_answer = true;
     q->sampling_set |= RUNTIME_SET_TEMPERATURE; /* OpenAI's default: no randomness */
     q->sampling.temperature = 0;
-    if (!read_sound(x, q) || !read_variables(x, q)) return;
+    refuse_members(x);
+    if (!x->in.failed && !read_sound(x, q)) return;
+    if (!read_variables(x, q)) return;
     params_numbers(&x->in, &x->body, SAMPLING_BY_OPENAI, q);
     params_max_tokens(x, &x->body, "max_tokens", q);
     read_choice(&x->in, &x->body, "response_format", formats, &form);
     read_bool(&x->in, &x->body, "stream", &stream);
-    for (size_t i = 0; refused[i]; i++) {
-        node at = read_any(&x->in, &x->body, refused[i]);
-        if (node_is(&at) != NODE_ABSENT) reader_fail(&x->in, &at, "is not supported");
-    }
     if (x->in.failed) {
         exchange_reject(x);
         return;

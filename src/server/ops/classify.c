@@ -106,21 +106,31 @@ static void on_over(exchange *x) {
     exchange_reply(x, 200, "application/json", &b);
 }
 
-/* vLLM's names for it: how many tokens are left, -1 as many as the model takes; whether numbers become probabilities. */
+/* vLLM's names for it: how many tokens are left, -1 as many as the model takes, and of which end; whether numbers
+ * become probabilities; whether the model's own tokens stand around a text. */
 static void read_vllm(exchange *x, bool *truncate, int64_t *most) {
-    static const char *const names[] = { "use_activation", "activation" };
-    int64_t                  n = 0;
+    static const struct {
+        const char *name, *why;
+    } flags[] = { { "use_activation", "the numbers are probabilities" },
+                  { "activation", "the numbers are probabilities" },
+                  { "add_special_tokens", "a text stands in the form that the model was made for" } };
+    int64_t n = 0;
+    view    side;
     if (read_int(&x->in, &x->body, "truncate_prompt_tokens", -1, INT32_MAX, &n)) {
         node at = node_get(&x->body, "truncate_prompt_tokens");
         if (n == 0) reader_fail(&x->in, &at, "leaves no token");
         *truncate = true;
         *most = n > 0 ? n : 0;
     }
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
         bool on = true;
-        node at = node_get(&x->body, names[i]);
-        if (read_bool(&x->in, &x->body, names[i], &on) && !on)
-            reader_fail(&x->in, &at, "only true is supported: the numbers are probabilities");
+        node at = node_get(&x->body, flags[i].name);
+        if (read_bool(&x->in, &x->body, flags[i].name, &on) && !on)
+            reader_fail(&x->in, &at, "only true is supported: %s", flags[i].why);
+    }
+    if (read_string(&x->in, &x->body, "truncation_side", &side) && !view_eq_c(side, "right")) {
+        node at = node_get(&x->body, "truncation_side");
+        reader_fail(&x->in, &at, "only \"right\" is supported: texts lose their end");
     }
 }
 

@@ -84,6 +84,9 @@ static void test_str(void **state) {
     str_clear(&s);
     str_put_json(&s, "a\"\\\n\x01\xC3\xA9\xFF", 8);
     assert_string_equal(str_cstr(&s), "\"a\\\"\\\\\\n\\u0001\xC3\xA9\xEF\xBF\xBD\"");
+    str_clear(&s);
+    str_put_json(&s, "\x0f\x10\x1b\x1f\x7f", 5);
+    assert_string_equal(str_cstr(&s), "\"\\u000f\\u0010\\u001b\\u001f\x7f\"");
     str_deinit(&s);
     s.limit = 4;
     str_puts(&s, "1234");

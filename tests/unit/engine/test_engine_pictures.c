@@ -93,7 +93,7 @@ static void listen(seeing *s, int i, const char *name) {
     snprintf(path, sizeof path, "%s/sounds/%s.wav", SOUNDS, name);
     assert_int_equal(file_read(&data, &n, path, 1 << 20, &e), 0);
     assert_int_equal(media_sound_decode(&heard, data, n, MEDIA_SOUND_SECONDS, &e), 0);
-    assert_int_equal(ears_encode(s->ears, &heard, &rows, &e), 0);
+    assert_int_equal(ears_encode(s->ears, &heard, NULL, &rows, &e), 0);
     keep_rows(s, i, rows);
     sound_deinit(&heard);
     free(data);

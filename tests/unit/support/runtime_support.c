@@ -44,6 +44,7 @@ void test_collect(void *ctx, const runtime_event *ev) {
         break;
     case RUNTIME_EMBEDDING:
     case RUNTIME_CLASSES:
+        snprintf(r->labels, sizeof r->labels, "%.*s", (int)ev->text.len, ev->text.data);
         r->n_vector = ev->n_vector;
         if (ev->n_vector <= 1024) memcpy(r->vector, ev->vector, (size_t)ev->n_vector * sizeof *r->vector);
         break;

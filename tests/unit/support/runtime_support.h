@@ -35,6 +35,7 @@ typedef struct test_result {
     err             why;
     float           vector[1024];
     int             n_vector;
+    char            labels[256]; /* of classes, as JSON */
 } test_result;
 
 void     test_collect(void *ctx, const runtime_event *ev); /* the callback; ctx is a test_result */

@@ -153,7 +153,7 @@ static void expect_rows(const golden *g, ears *h, const char *name) {
     err                e = { 0 };
     str                words;
     read_sound(&s, name);
-    assert_int_equal(ears_encode(h, &s, &rows, &e), 0);
+    assert_int_equal(ears_encode(h, &s, NULL, &rows, &e), 0);
     assert_int_equal(rows->n, integer(one, "rows"));
     assert_int_equal(rows->width, WIDTH);
     double off = worst(rows->data, g->rows + integer(one, "rows_at"), (size_t)(rows->n * rows->width));
@@ -187,13 +187,13 @@ static void test_kept(void **state) {
     (void)state;
     open_golden(&g);
     read_sound(&s, "a");
-    assert_int_equal(ears_encode(g.h, &s, &rows, &e), 0);
+    assert_int_equal(ears_encode(g.h, &s, NULL, &rows, &e), 0);
     memcpy(first, rows->key, sizeof first);
     data = rows->data;
-    assert_int_equal(ears_encode(g.h, &s, &rows, &e), 0);
+    assert_int_equal(ears_encode(g.h, &s, NULL, &rows, &e), 0);
     assert_ptr_equal(rows->data, data);
     s.at[s.n - 1] += 0.001f;
-    assert_int_equal(ears_encode(g.h, &s, &rows, &e), 0);
+    assert_int_equal(ears_encode(g.h, &s, NULL, &rows, &e), 0);
     assert_ptr_not_equal(rows->data, data);
     assert_memory_not_equal(rows->key, first, sizeof first);
     sound_deinit(&s);
@@ -220,7 +220,7 @@ static void test_logits(void **state) {
             const vision_rows *rows;
             sound              x;
             read_sound(&x, json_cstr(json_at(json_get(one, "sounds"), i)));
-            assert_int_equal(ears_encode(g.h, &x, &rows, &e), 0);
+            assert_int_equal(ears_encode(g.h, &x, NULL, &rows, &e), 0);
             size_t more = (size_t)(rows->n * rows->width);
             all = realloc(all, (used + more) * sizeof *all);
             memcpy(all + used, rows->data, more * sizeof *all);
@@ -366,8 +366,8 @@ static void test_mmproj(void **state) {
     for (int i = 0; i < 3; i++) {
         expect_rows(&g, h, names[i]);
         read_sound(&s, names[i]);
-        assert_int_equal(ears_encode(g.h, &s, &a, &e), 0);
-        assert_int_equal(ears_encode(h, &s, &b, &e), 0);
+        assert_int_equal(ears_encode(g.h, &s, NULL, &a, &e), 0);
+        assert_int_equal(ears_encode(h, &s, NULL, &b, &e), 0);
         assert_memory_equal(a->data, b->data, (size_t)(a->n * a->width) * sizeof *a->data);
         sound_deinit(&s);
     }
@@ -426,8 +426,8 @@ static void test_mlx(void **state) {
     if (rc < 0) print_message("%s\n", e.msg);
     assert_int_equal(rc, 0);
     read_sound(&s, "b");
-    assert_int_equal(ears_encode(g.h, &s, &a, &e), 0);
-    assert_int_equal(ears_encode(h, &s, &b, &e), 0);
+    assert_int_equal(ears_encode(g.h, &s, NULL, &a, &e), 0);
+    assert_int_equal(ears_encode(h, &s, NULL, &b, &e), 0);
     assert_memory_equal(a->data, b->data, (size_t)(a->n * a->width) * sizeof *a->data);
     sound_deinit(&s);
     ears_free(h);
