@@ -42,7 +42,12 @@ static int width_of(nn_config *c, int i, int n) {
         nn_config_fail(c, "the field \"%s\" is %g", path, by);
         return 0;
     }
-    return ((int)(2 * by * n / 3) + 255) / 256 * 256;
+    const double wide = 2 * by * n / 3;
+    if (wide > 1 << 24) {
+        nn_config_fail(c, "the field \"%s\" is %g: too large for a hidden size of %d", path, by, n);
+        return 0;
+    }
+    return ((int)wide + 255) / 256 * 256;
 }
 
 static void read_block(nn_config *c, hparams *h, int i, int *heads, int *kv, int *ff) {

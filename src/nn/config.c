@@ -523,6 +523,12 @@ const int *nn_config_layer_is(nn_config *c, const char *gguf, const char *hf, co
     return out;
 }
 
+bool nn_config_layer_has(nn_config *c, int i, const char *tensor) {
+    char name[160];
+    snprintf(name, sizeof name, "blk.%d.%s", i, tensor);
+    return !c->file || (nn_config_gguf(c) && model_file_tensor(c->file, name));
+}
+
 const float *nn_config_tensor(nn_config *c, const char *name, int64_t n) {
     const model_tensor *t = c->file ? model_file_tensor(c->file, name) : NULL;
     if (!t) return NULL;

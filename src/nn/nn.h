@@ -153,6 +153,9 @@ void nn_config_derived_reals(nn_config *c, const char *gguf, const float *values
 /* The same for a vector that GGUF has as a tensor of this full name; kept. */
 void nn_config_derived_vec(nn_config *c, const char *name, const float *data, int n);
 
+/* Whether a GGUF file has this tensor of layer i, such as "attn_q.weight". A model that is made up has all. */
+bool nn_config_layer_has(nn_config *c, int i, const char *tensor);
+
 /* Says that GGUF has no key for this field of config.json: the model runs, but cannot be written as GGUF. */
 void nn_config_unsaid(nn_config *c, const char *field);
 
