@@ -156,19 +156,22 @@ int backend_bound(nn_exec *x, const nn_batch *b, int i, double *bound, err *e) {
     return rc;
 }
 
-/* In parts of all that was chosen, what the other did not choose; ids are rising. More than 1: one of them is broken. */
-static double apart(const nn_op *op, const float *a, const float *b, int64_t n) {
-    const int64_t wide = 1 + (int64_t)op->u.choose.top;
-    double        other = 0, all = 0;
-    for (const float *end = a + n; a < end; a += wide, b += wide) {
-        int32_t count[2], x, y, last = -1;
+/* In parts of all that was chosen by rows that could not see all, what the other did not choose; ids are rising. More
+ * than 1: one of them is broken. */
+static double apart(const nn_op *op, const nn_batch *batch, const float *a, const float *b, int64_t n) {
+    const nn_choose_spec *s = &op->u.choose;
+    const int64_t         wide = 1 + (int64_t)s->top;
+    double                other = 0, all = 0;
+    for (int64_t line = 0; line * wide < n; line++, a += wide, b += wide) {
+        const int64_t n_block = batch->pos[line / s->n_group] / s->block + 1;
+        int32_t       count[2], x, y, last = -1;
         memcpy(&count[0], a, sizeof *count);
         memcpy(&count[1], b, sizeof *count);
-        if (count[0] != count[1] || count[0] < 1 || count[0] >= wide) return 2;
-        all += count[0];
+        if (count[0] != count[1] || count[0] != (n_block < s->top ? n_block : s->top)) return 2;
+        if (n_block > s->top) all += count[0];
         for (int i = 1, j = 1; i <= count[0]; i++, last = x) {
             memcpy(&x, &a[i], sizeof x);
-            if (x <= last) return 2;
+            if (x <= last || x >= n_block) return 2;
             for (memcpy(&y, &b[j], sizeof y); y < x && j < count[1]; memcpy(&y, &b[j], sizeof y)) j++;
             other += y != x;
         }
@@ -189,7 +192,7 @@ static int judge(nn_exec *fast, nn_exec *reference, const nn_batch *b, int i, nu
     if ((rc = fast->backend->read(fast, op->out, v->fast, e)) < 0) return rc;
     if ((rc = reference->backend->read(reference, op->out, v->reference, e)) < 0) return rc;
     if (op->kind == NN_OP_CHOOSE) {
-        double part = apart(op, v->fast, v->reference, n);
+        double part = apart(op, b, v->fast, v->reference, n);
         *bad = part > choice_bound(fast);
         if (*bad) str_printf(report, "op %d chooses others, %.3g of all, bound %.3g: ", i, part, choice_bound(fast));
         if (*bad) nn_op_print(t, op, report);

@@ -54,6 +54,9 @@ static void setup(nn_config *c, void *p) {
     hparams *h = p;
     h->d.n_kv = h->d.n_head;
     h->first = nn_config_arch(c, "deberta");
+    if ((int64_t)h->d.n_head * h->d.head_dim != h->d.n_embd)
+        nn_config_fail(c, "%d attention heads of %d elements do not make the hidden size of %d", h->d.n_head,
+                       h->d.head_dim, h->d.n_embd);
     check_terms(c);
     if (nn_config_bool(c, NULL, "talking_head", false)) nn_config_fail(c, "talking_head is not supported");
     if (h->first) h->n_bucket = 0;

@@ -38,12 +38,16 @@ static int width_of(nn_config *c, int i, int n) {
     char path[80];
     snprintf(path, sizeof path, "block_configs.%d.ffn.ffn_mult", i);
     double by = nn_config_real(c, NULL, path, 0);
-    double width = 2 * by * n / 3;
-    if (!(by >= 0 && by <= 1024 && width <= 1 << 24)) {
+    if (!(by >= 0 && by <= 1024)) {
         nn_config_fail(c, "the field \"%s\" is %g", path, by);
         return 0;
     }
-    return ((int)width + 255) / 256 * 256;
+    const double wide = 2 * by * n / 3;
+    if (wide > 1 << 24) {
+        nn_config_fail(c, "the field \"%s\" is %g: too large for a hidden size of %d", path, by, n);
+        return 0;
+    }
+    return ((int)wide + 255) / 256 * 256;
 }
 
 static void read_block(nn_config *c, hparams *h, int i, int *heads, int *kv, int *ff) {

@@ -16,13 +16,12 @@
 typedef struct hparams {
     nn_dims        d;
     nn_latent_dims m;
-    int            n_expert, n_used, n_ff_expert, n_shared, n_dense, n_group, top_group, gating, n_next;
+    int            n_expert, n_used, n_ff_expert, n_shared, n_dense, n_group, top_group, n_next;
     float          route_scale;
     bool           renorm, softmax, interleaved, group_best, post_norm;
 
     int        index_heads, index_dim, index_top; /* index_dim 0: there is no indexer */
-    const int *shares;                            /* [n_layer]: sees what another layer's chose; NULL: none does */
-    bool       open_shares;                       /* but layers whose file has no indexer for them */
+    const int *shares; /* [n_layer + n_next]: has no indexer, and sees what another layer's chose; NULL: all have one */
     nn_rope    index_rope;
 } hparams;
 
@@ -47,12 +46,50 @@ static const nn_key keys[] = {
     NN_INT(n_shared, "expert_shared_count", "n_shared_experts", 0),
     NN_INT(n_group, "expert_group_count", "n_group", 1),
     NN_INT(top_group, "expert_group_used_count", "topk_group", 1),
-    NN_INT(gating, "expert_gating_func", NULL, 0),
     NN_INT(n_next, "nextn_predict_layers", NULL, 0),
     NN_FLOAT(route_scale, "expert_weights_scale", "routed_scaling_factor", 1),
     NN_BOOL(interleaved, NULL, "rope_interleave", 1),
     { 0 },
 };
+
+static bool is_glm_dsa(nn_config *c) { return nn_config_arch(c, "glm-dsa") || nn_config_arch(c, "glm_moe_dsa"); }
+
+/* 1: softmax, 2: sigmoids. GGUF files of DeepSeek V2 and early ones of others have no such key. llama.cpp then takes GLM
+ * 5 and what has the size of GLM 4.7 Flash to have sigmoids; DeepSeek V3.2 must say it. */
+static int read_gating(nn_config *c, const hparams *h) {
+    const bool    must = nn_config_arch(c, "deepseek32");
+    const int     n = h->d.n_layer + h->n_next;
+    const bool    flash = nn_config_arch(c, "deepseek2") && (n == 47 || n == 48) && h->d.n_vocab == 154880;
+    const int64_t given = nn_config_int(c, "expert_gating_func", NULL, must ? NN_REQUIRED_INT : 0);
+    if (given == 0 && !must) return is_glm_dsa(c) || flash ? 2 : 1;
+    if (given != 1 && given != 2)
+        nn_config_fail(c, "the field \"expert_gating_func\" is %lld; this family knows 1 (softmax) and 2 (sigmoid)",
+                       (long long)given);
+    return (int)given;
+}
+
+/* What transformers' classes take where config.json is silent. No groups is said by null. */
+static void read_silent(nn_config *c, hparams *h) {
+    static const struct {
+        const char *arch;
+        double      scale;
+        int         n_group, top_group;
+    } rows[] = { { "deepseek_v3", 2.5, 8, 4 },
+                 { "deepseek_v32", 2.5, 8, 4 },
+                 { "axk1", 2.5, 8, 4 },
+                 { "glm_moe_dsa", 2.5, 1, 1 },
+                 { "glm4_moe_lite", 1.8, 1, 1 } };
+    if (nn_config_gguf(c)) return; /* A.X K1 has its name there, too */
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (!nn_config_arch(c, rows[i].arch)) continue;
+        h->route_scale = (float)nn_config_real(c, "expert_weights_scale", "routed_scaling_factor", rows[i].scale);
+        if (!nn_config_has(c, NULL, "n_group") && !nn_config_null(c, NULL, "n_group")) h->n_group = rows[i].n_group;
+        if (!nn_config_has(c, NULL, "topk_group") && !nn_config_null(c, NULL, "topk_group"))
+            h->top_group = rows[i].top_group;
+        nn_config_derived(c, "expert_weights_scale", (double)h->route_scale);
+        nn_config_derived_int(c, "expert_group_used_count", h->top_group);
+    }
+}
 
 /* What the routers know. V2 weighs with plain shares whatever norm_topk_prob says in transformers, and normed without
  * the scale in its authors' code: it is refused. */
@@ -62,40 +99,40 @@ static void read_router(nn_config *c, hparams *h) {
     nn_config_only(c, NULL, "topk_method", v2 ? "greedy|group_limited_greedy" : "noaux_tc");
     nn_config_only(c, NULL, "scoring_func", v2 || mistral ? "softmax" : "sigmoid");
     nn_config_only_number(c, NULL, "moe_layer_freq", 1);
+    read_silent(c, h);
     if (h->n_group < 1) h->n_group = 1; /* V2-Lite's may be null */
     if (v2) nn_config_only_number(c, NULL, "norm_topk_prob", 0);
     if (v2 && nn_config_is(c, NULL, "topk_method", "greedy", true)) h->n_group = 1;
     h->renorm = nn_config_bool(c, "expert_weights_norm", "norm_topk_prob", !v2 && !nn_config_gguf(c));
-    if (nn_config_gguf(c) && (h->gating < 0 || h->gating > 2))
-        nn_config_fail(c, "the field \"expert_gating_func\" is %d; this family knows 1 (softmax) and 2 (sigmoid)",
-                       h->gating);
-    /* DeepSeek V2's files have no such key; a group's value is no key of GGUF, either, but goes with the softmax. */
-    h->softmax = nn_config_gguf(c) ? h->gating < 2 : v2 || mistral;
+    /* How a group's value is found is no key of GGUF, but goes with the softmax. */
+    h->softmax = nn_config_gguf(c) ? read_gating(c, h) < 2 : v2 || mistral;
     h->group_best = h->softmax && !mistral;
     h->post_norm = nn_config_arch(c, "axk1");
     nn_config_derived_int(c, "expert_gating_func", h->softmax ? 1 : 2);
     nn_config_derived_int(c, "expert_group_count", h->n_group);
 }
 
-static bool is_glm_dsa(nn_config *c) { return nn_config_arch(c, "glm-dsa") || nn_config_arch(c, "glm_moe_dsa"); }
-
 /* Which layers see what an earlier one chose: named, or by a text of letters, or every so many have an indexer of their
- * own. A GGUF file without a list says it by what tensors it has. */
+ * own. A GGUF file without a list says it by what tensors it has, and every GGUF file does so of its heads for further
+ * tokens. */
 static void read_shares(nn_config *c, hparams *h) {
-    const int  freq = (int)nn_config_int(c, NULL, "index_topk_freq", 1);
-    const int  first = (int)nn_config_int(c, NULL, "index_skip_topk_offset", 2);
-    const bool named = nn_config_has(c, "attention.indexer.types", "indexer_types");
-    const bool letters = !named && nn_config_has(c, NULL, "index_topk_pattern");
-    const bool gguf = nn_config_gguf(c); /* there the list ends with the last layer that is not for further tokens */
-    const int *full =
+    const int64_t freq = nn_config_int(c, NULL, "index_topk_freq", 1);
+    const int64_t first = nn_config_int(c, NULL, "index_skip_topk_offset", 2);
+    const bool    named = nn_config_has(c, "attention.indexer.types", "indexer_types");
+    const bool    letters = !named && nn_config_has(c, NULL, "index_topk_pattern");
+    const bool    gguf = nn_config_gguf(c); /* there the list ends with the last layer that is not for further tokens */
+    const int    *full =
         named && !gguf ? nn_config_layer_is(c, "attention.indexer.types", "indexer_types", "full", 0) : NULL;
-    int *shares = nn_config_alloc(c, (size_t)h->d.n_layer, sizeof *shares);
-    bool some = false;
+    const int n_all = h->d.n_layer + h->n_next;
+    int      *shares = nn_config_alloc(c, (size_t)n_all, sizeof *shares);
+    bool      some = false;
     if (!shares) return;
     nn_config_known(c, "indexer_types", "full|shared");
+    for (int i = h->d.n_layer; i < n_all; i++) shares[i] = !nn_config_layer_has(c, i, "indexer.attn_k.weight");
     for (int i = 0; i < h->d.n_layer; i++) {
-        const int past = i - first + 1 > 0 ? i - first + 1 : 0;
-        shares[i] = gguf      ? nn_config_real_of(c, "attention.indexer.types", NULL, i, 1) == 0
+        const int64_t past = i - first + 1 > 0 ? i - first + 1 : 0;
+        shares[i] = gguf      ? (named ? nn_config_real_of(c, "attention.indexer.types", NULL, i, 1) == 0
+                                       : !nn_config_layer_has(c, i, "indexer.attn_k.weight"))
                     : full    ? !full[i]
                     : letters ? nn_config_letter_at(c, "index_topk_pattern", i, 'S', "shared")
                               : freq > 1 && past % freq != 0;
@@ -103,9 +140,8 @@ static void read_shares(nn_config *c, hparams *h) {
         if (letters && !shares[i] && !nn_config_letter_at(c, "index_topk_pattern", i, 'F', "full"))
             nn_config_fail(c, "the field \"index_topk_pattern\" says neither F nor S of layer %d", i);
     }
-    if (h->d.n_layer > 0 && shares[0]) nn_config_fail(c, "layer 0 shares a choice of positions that nobody made");
-    h->shares = some ? shares : NULL;
-    h->open_shares = gguf && !named;
+    if (shares[0] && (named || !gguf)) nn_config_fail(c, "layer 0 shares a choice of positions that nobody made");
+    h->shares = shares;
     if (!some || named || gguf) return;
     int *own = nn_config_alloc(c, (size_t)h->d.n_layer, sizeof *own);
     for (int i = 0; own && i < h->d.n_layer; i++) own[i] = !shares[i];
@@ -125,7 +161,7 @@ static void read_indexer(nn_config *c, hparams *h) {
     h->index_dim = index_size(c, "attention.indexer.key_length", "index_head_dim", 128);
     h->index_top = index_size(c, "attention.indexer.top_k", "index_topk", 2048);
     if (h->index_heads < 1 || h->index_heads > 1024 || h->index_dim < h->m.rot || h->index_dim > 1024 ||
-        h->index_dim % 8 || h->index_top < 1 || h->index_top > 1 << 20)
+        h->index_dim % 8 || h->index_top < 1 || h->index_top > 1 << 16)
         nn_config_fail(c,
                        "the fields \"index_n_heads\", \"index_head_dim\" and \"index_topk\" are %d, %d and %d, with %d "
                        "rotated elements: that makes no sense",
@@ -167,10 +203,10 @@ static void setup(nn_config *c, void *p) {
     if (h->m.beta != 0 && h->m.period <= 0) nn_config_fail(c, "a temperature of %g needs a period", (double)h->m.beta);
 }
 
-/* Whether layer i shares is known, but in GGUF files without a list and in a head for further tokens. */
+/* A head for further tokens has an indexer or none, whatever the layers have. */
 static void bind_indexer(nn_binder *b, indexer *w, const hparams *h, int n, int i) {
-    const bool known = h->shares && i < h->d.n_layer, open = h->open_shares || i >= h->d.n_layer;
-    if (known ? h->shares[i] : open && !nn_bind_exists(b, "indexer.attn_k", "self_attn.indexer.wk")) return;
+    if (i >= h->d.n_layer ? !nn_bind_exists(b, "indexer.attn_k", "self_attn.indexer.wk") : h->shares && h->shares[i])
+        return;
     nn_bind_linear(b, &w->q, "indexer.attn_q_b", "self_attn.indexer.wq_b", h->m.q_rank,
                    (int64_t)h->index_heads * h->index_dim, NN_NO_BIAS);
     nn_bind_linear(b, &w->k, "indexer.attn_k", "self_attn.indexer.wk", n, h->index_dim, NN_NO_BIAS);
@@ -201,7 +237,7 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
 static nn_state state(const void *p, int i) {
     const hparams *h = p;
     nn_state       s = nn_latent_state(&h->m);
-    if (!h->shares || i >= h->d.n_layer || !h->shares[i]) s.dim_index = h->index_dim;
+    if (!h->shares || i >= h->d.n_layer + h->n_next || !h->shares[i]) s.dim_index = h->index_dim;
     return s;
 }
 

@@ -15,8 +15,7 @@ typedef struct hparams {
     float   scale, alpha, limit;
     nn_rope rope;
 
-    const int *sparse;      /* [n_layer]: has an indexer */
-    bool       open_sparse; /* as far as the file has its tensors */
+    const int *sparse; /* [n_layer]: has an indexer */
 } hparams;
 
 typedef struct indexer {
@@ -40,7 +39,6 @@ static const nn_key keys[] = {
     NN_INT(rotary, NULL, "rotary_dim", 0),
     NN_INT(block, "attention.indexer.block_size", "sparse_attention_config.sparse_block_size|index_block_size", 128),
     NN_INT(top_blocks, "attention.indexer.top_k", "sparse_attention_config.sparse_topk_blocks|index_topk_blocks", 16),
-    NN_FLOAT(scale, "expert_weights_scale", "routed_scaling_factor", 1),
     NN_FLOAT(alpha, NULL, "swiglu_alpha", 1.702),
     NN_FLOAT(limit, NULL, "swiglu_limit", 7),
     { 0 },
@@ -60,14 +58,21 @@ static int read_dense(nn_config *c, const hparams *h) {
     return n;
 }
 
-/* Layers with an indexer: named, or those with a 1 in a list. GGUF files do not say; their tensors do. */
+/* Layers with an indexer: named, or those with a 1 in a list. GGUF files do not say; their tensors do. An indexer that
+ * adds values of its own to what attention gives is said layer by layer, too; no published one does. */
 static const int *read_sparse(nn_config *c, const hparams *h) {
-    int *sparse = nn_config_alloc(c, (size_t)h->d.n_layer, sizeof *sparse);
-    bool named = nn_config_count(c, NULL, "layer_types") > 0;
-    for (int i = 0; sparse && i < h->d.n_layer; i++)
-        sparse[i] = nn_config_gguf(c) ? 1
+    static const char values[] = "sparse_attention_config.sparse_disable_index_value";
+    const bool named = nn_config_count(c, NULL, "layer_types") > 0, listed = nn_config_count(c, NULL, values) > 0;
+    const bool all = nn_config_bool(c, NULL, listed ? NULL : values, true);
+    int       *sparse = nn_config_alloc(c, (size_t)h->d.n_layer, sizeof *sparse);
+    for (int i = 0; sparse && i < h->d.n_layer; i++) {
+        sparse[i] = nn_config_gguf(c) ? nn_config_layer_has(c, i, "indexer.k_proj.weight")
                     : named           ? nn_config_letter_at(c, "layer_types", i, 0, "minimax_m3_sparse")
                             : nn_config_real_at(c, "sparse_attention_config.sparse_attention_freq", i, 0) != 0;
+        if (sparse[i] && !(listed ? nn_config_real_at(c, values, i, 1) != 0 : all))
+            nn_config_fail(c, "the field \"%s\" says that the indexer of layer %d has values; that is not supported",
+                           values, i);
+    }
     return sparse;
 }
 
@@ -82,8 +87,9 @@ static void read_indexer(nn_config *c, hparams *h) {
                                       "sparse_attention_config.sparse_index_dim|index_head_dim", gguf ? must : 128);
     h->local_blocks = (int)nn_config_int(c, "attention.indexer.local_blocks",
                                          "sparse_attention_config.sparse_local_block|index_local_blocks", 1);
+    nn_config_only_number(c, NULL, "sparse_attention_config.sparse_init_block|index_init_blocks", 0);
+    nn_config_only(c, NULL, "sparse_attention_config.sparse_score_type", "max");
     h->sparse = read_sparse(c, h);
-    h->open_sparse = gguf;
     if (h->index_heads < 1 || h->d.n_kv % h->index_heads || h->index_dim < 8 || h->index_dim > 1024 ||
         h->index_dim % 8 || h->index_dim < h->rope.n_rot || h->local_blocks < 0 || h->local_blocks > h->top_blocks)
         nn_config_fail(c,
@@ -103,6 +109,8 @@ static void setup(nn_config *c, void *p) {
     nn_config_known(c, "attention_output_gate", "false");
     nn_config_only_number(c, "expert_gating_func", NULL, 2);
     nn_config_only_number(c, "expert_weights_norm", NULL, 1);
+    h->scale = (float)nn_config_real(c, "expert_weights_scale", "routed_scaling_factor", nn_config_gguf(c) ? 1 : 2);
+    nn_config_derived(c, "expert_weights_scale", (double)h->scale);
     if (nn_config_gguf(c)) {
         int64_t n = nn_config_int(c, "expert_shared_count", NULL, 1);
         h->n_ff_shared = n >= 0 && n <= 1024 && h->n_ff_expert <= 1 << 20 ? (int)n * h->n_ff_expert : 0;
@@ -152,7 +160,7 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     nn_bind_vec(b, &w->attn_norm, "attn_norm", "input_layernorm", n, NN_PLUS_ONE);
     nn_bind_qkvo(b, &w->attn, d);
     nn_bind_head_norms(b, &w->attn, d->head_dim, d->head_dim, NN_PLUS_ONE);
-    if (h->open_sparse ? nn_bind_exists(b, "indexer.k_proj", NULL) : h->sparse[i]) bind_indexer(b, &w->index, h);
+    if (h->sparse[i]) bind_indexer(b, &w->index, h);
     nn_bind_vec(b, &w->ffn_norm, "ffn_norm", "post_attention_layernorm", n, NN_PLUS_ONE);
     if (i < h->n_dense) {
         nn_bind_ffn(b, &w->ffn, "mlp|block_sparse_moe", n, d->n_ff);

@@ -32,9 +32,12 @@ static void setup(nn_config *c, void *p) {
         nn_config_fail(c, "position_embedding_type: only \"absolute\" is supported for this family");
     if (nn_config_bool(c, NULL, "is_decoder", false) || nn_config_bool(c, NULL, "add_cross_attention", false))
         nn_config_fail(c, "is_decoder and add_cross_attention are not supported for this family");
-    h->offset = (int)nn_config_int(c, NULL, "pad_token_id", 1) + 1;
-    if (h->offset < 1 || h->offset >= h->d.context)
-        nn_config_fail(c, "%d positions do not begin behind the padding token %d", h->d.context, h->offset - 1);
+    const int64_t padding = nn_config_int(c, NULL, "pad_token_id", 1);
+    if (padding < 0 || padding >= h->d.context - 1) {
+        nn_config_fail(c, "%d positions do not begin behind the padding token %lld", h->d.context, (long long)padding);
+        return;
+    }
+    h->offset = (int)padding + 1;
     h->d.context -= h->offset;
     h->act = nn_config_act(c, NULL, "hidden_act", NN_ACT_GELU);
 }

@@ -128,6 +128,7 @@ static void setup(nn_config *c, void *p) {
         return;
     }
     h->slides = nn_config_layer_is(c, "attention.sliding_window_pattern", "layer_types", "sliding_attention", 0);
+    /* 0 and null: none */
     h->limits = nn_config_layer_reals(c, "swiglu_clamp_exp", "swiglu_limits", 0);
     h->limits_shared = nn_config_layer_reals(c, "swiglu_clamp_shexp", "swiglu_limits_shared", 0);
     read_heads(c, h);

@@ -159,6 +159,12 @@ static int workers_for(const nn_apart_table *p, const nn_mat *w) {
 
 const nn_mat *nn_apart_rows(nn_tape *t, const nn_apart_table *p, nn_linear w, int n_head) {
     if (t->failed) return NULL;
+    if (n_head < 1 || w.w->rows < n_head || w.w->rows % n_head || w.w->cols != p->cols) {
+        err_set(&t->error, ERR_FORMAT, "tensor %s: %lld rows of %lld for %d heads and a table of vectors of %lld",
+                w.w->name, (long long)w.w->rows, (long long)w.w->cols, n_head, (long long)p->cols);
+        t->failed = true;
+        return NULL;
+    }
     int         dim = (int)(w.w->rows / n_head), n_workers = workers_for(p, w.w);
     pool       *threads = NULL;
     float      *out = take(t, (size_t)p->n * (size_t)w.w->rows, sizeof *out);

@@ -5,13 +5,14 @@
 #include "base/str.h"
 #include "tensor/types.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_LAYERS = 4096, MAX_WIDTH = 1 << 24 };
+enum { MAX_LAYERS = NN_MAX_LAYERS, MAX_WIDTH = 1 << 24 };
 
 void nn_config_fail(nn_config *c, const char *fmt, ...) {
     if (c->failed) return;
@@ -47,8 +48,7 @@ typedef struct value {
     const double     *set;
 } value;
 
-/* The next alternative of a '|' list; false at the end. */
-static bool next_name(const char **list, char *out, size_t out_bytes) {
+bool nn_config_next_name(const char **list, char *out, size_t out_bytes) {
     const char *s = *list;
     if (!s || !*s) return false;
     size_t n = strcspn(s, "|");
@@ -75,7 +75,7 @@ static value find_set(const nn_config *c, const char *gguf, bool fallback) {
     char name[192];
     for (size_t i = 0; i < c->n_set; i++) {
         const char *list = gguf;
-        while (c->set[i].fallback == fallback && next_name(&list, name, sizeof name)) {
+        while (c->set[i].fallback == fallback && nn_config_next_name(&list, name, sizeof name)) {
             if (strcmp(c->set[i].key, name) == 0) return (value){ .set = &c->set[i].value };
         }
     }
@@ -93,7 +93,7 @@ static value find(nn_config *c, const char *gguf, const char *hf) {
     char  name[192], full[256];
     if (v.set || !c->file) return v;
     if (nn_config_gguf(c)) {
-        while (next_name(&gguf, name, sizeof name)) {
+        while (nn_config_next_name(&gguf, name, sizeof name)) {
             snprintf(full, sizeof full, "%s.%s", c->arch_name, name);
             v.meta = model_file_meta(c->file, full);
             if (v.meta) return v;
@@ -101,8 +101,8 @@ static value find(nn_config *c, const char *gguf, const char *hf) {
         return v;
     }
     const char *names = hf;
-    for (const char *rest = hf; next_name(&rest, name, sizeof name);) nn_known_looked(c, name);
-    while (next_name(&hf, name, sizeof name)) {
+    for (const char *rest = hf; nn_config_next_name(&rest, name, sizeof name);) nn_known_looked(c, name);
+    while (nn_config_next_name(&hf, name, sizeof name)) {
         char copy[192];
         memcpy(copy, name, sizeof copy);
         if (c->text) v.json = walk_path(c->text, copy);
@@ -114,92 +114,6 @@ static value find(nn_config *c, const char *gguf, const char *hf) {
 }
 
 static bool found(value v) { return v.meta || v.json || v.set; }
-
-/* --- values of single layers ------------------------------------------------------------------------------------ */
-
-static const json_value *overrides(const nn_config *c) {
-    const json_value *v = c->file && !nn_config_gguf(c) ? json_get(c->text, "per_layer_config") : NULL;
-    if (!v && c->file && !nn_config_gguf(c)) v = json_get(c->root, "per_layer_config");
-    return v && v->kind != JSON_K_NULL ? v : NULL;
-}
-
-/* Names are layer numbers with leading zeros, so that they sort; -1: not one. */
-static int override_layer(view name) {
-    int n = 0;
-    for (size_t i = 0; i < name.len; i++) {
-        if (name.data[i] < '0' || name.data[i] > '9' || n > MAX_LAYERS) return -1;
-        n = 10 * n + (name.data[i] - '0');
-    }
-    return name.len ? n : -1;
-}
-
-static value find_override(const nn_config *c, int layer, const char *hf) {
-    const json_value *all = overrides(c);
-    char              name[192];
-    for (size_t i = 0; json_is(all, JSON_K_OBJECT) && i < json_count(all); i++) {
-        const json_member *m = &all->u.object.members[i];
-        const char        *list = override_layer(m->key) == layer ? hf : NULL;
-        while (next_name(&list, name, sizeof name)) {
-            const json_value *v = json_get(&m->value, name);
-            if (v) return (value){ .json = v };
-        }
-    }
-    return (value){ 0 };
-}
-
-static void note_by_layer(nn_config *c, const char *hf) {
-    const int room = (int)(sizeof c->by_layer / sizeof *c->by_layer);
-    if (hf && c->n_by_layer < room) c->by_layer[c->n_by_layer++] = hf;
-}
-
-static bool is_by_layer(const nn_config *c, view field) {
-    char name[192];
-    for (int i = 0; i < c->n_by_layer; i++) {
-        const char *list = c->by_layer[i];
-        while (next_name(&list, name, sizeof name)) {
-            if (view_eq_c(field, name)) return true;
-        }
-    }
-    return false;
-}
-
-/* An override that changes nothing: equal to the value for all layers; no value where there is none; an empty list. */
-static bool is_trivial(const json_value *a, const json_value *b) {
-    double x, y;
-    if (!a || a->kind == JSON_K_NULL) return !b || b->kind == JSON_K_NULL;
-    if (json_is(a, JSON_K_ARRAY)) return json_count(a) == 0;
-    if (json_is(a, JSON_K_BOOL)) return json_is(b, JSON_K_BOOL) && json_bool(a, false) == json_bool(b, false);
-    if (json_number(a, &x)) return json_number(b, &y) && x == y;
-    return false;
-}
-
-static void check_override(nn_config *c, const json_member *m) {
-    int layer = override_layer(m->key);
-    if (layer < 0 || layer >= c->n_layer || !json_is(&m->value, JSON_K_OBJECT)) {
-        nn_config_fail(c, "the field \"per_layer_config\" has an entry that is not for one of the %d layers",
-                       c->n_layer);
-        return;
-    }
-    for (size_t i = 0; i < json_count(&m->value); i++) {
-        const json_member *f = &m->value.u.object.members[i];
-        char               name[64];
-        const json_value  *all;
-        snprintf(name, sizeof name, "%.*s", (int)(f->key.len < 63 ? f->key.len : 63), f->key.data);
-        all = json_get(c->text, name);
-        if (!all) all = json_get(c->root, name);
-        if (!is_by_layer(c, f->key) && !is_trivial(&f->value, all))
-            nn_config_fail(c,
-                           "the field \"per_layer_config\" gives layer %d a \"%s\" of its own; that is not supported",
-                           layer, name);
-    }
-}
-
-/* After the family has read what it can: nothing is left that would be ignored. */
-static void check_overrides(nn_config *c) {
-    const json_value *all = overrides(c);
-    if (all && !json_is(all, JSON_K_OBJECT)) nn_config_fail(c, "the field \"per_layer_config\" is not an object");
-    for (size_t i = 0; !c->failed && all && i < json_count(all); i++) check_override(c, &all->u.object.members[i]);
-}
 
 /* --- what a value is -------------------------------------------------------------------------------------------- */
 
@@ -357,8 +271,8 @@ static double get_number(nn_config *c, const char *gguf, const char *hf, char ty
             nn_config_fail(c, "the field \"%s\" is %g, not a whole number in range", key_shown(c, gguf, hf), x);
             return 0;
         }
-        if (type == 'f' && !isfinite(x)) {
-            nn_config_fail(c, "the field \"%s\" is not finite", key_shown(c, gguf, hf));
+        if (type == 'f' && !(fabs(x) <= FLT_MAX)) { /* most become floats */
+            nn_config_fail(c, "the field \"%s\" is not finite, or too large", key_shown(c, gguf, hf));
             return 0;
         }
         note_number(c, gguf, type, x);
@@ -477,7 +391,7 @@ bool nn_config_causal(nn_config *c) {
 
 static bool is_known(const char *text, const char *known) {
     char name[64];
-    while (next_name(&known, name, sizeof name)) {
+    while (nn_config_next_name(&known, name, sizeof name)) {
         if (strcmp(name, text) == 0) return true;
     }
     return false;
@@ -520,15 +434,18 @@ int nn_config_same_int(nn_config *c, const char *gguf, const char *hf, int dflt)
     return c->failed ? dflt : all[0];
 }
 
-const float *nn_config_reals(nn_config *c, const char *gguf, const char *hf, int *n) {
+/* null: what an entry null stands for; NAN: nothing. */
+static const float *read_reals(nn_config *c, const char *gguf, const char *hf, double null, int *n) {
     value v = find(c, gguf, hf);
     *n = 0;
     if (!is_list(v)) return NULL;
     int    count = list_count(v);
     float *out = count > 0 && count <= MAX_WIDTH ? arena_calloc(c->mem, (size_t)count, sizeof *out) : NULL;
     for (int i = 0; out && i < count; i++) {
-        double x;
-        if (!number(v, i, &x) || !isfinite(x)) {
+        double            x;
+        const json_value *j = v.json ? json_at(v.json, (size_t)i) : NULL;
+        bool              ok = j && j->kind == JSON_K_NULL ? !isnan(x = null) : number(v, i, &x);
+        if (!ok || !(fabs(x) <= FLT_MAX)) {
             nn_config_fail(c, "the field \"%s\" has an entry that is not a number", key_shown(c, gguf, hf));
             return NULL;
         }
@@ -538,9 +455,13 @@ const float *nn_config_reals(nn_config *c, const char *gguf, const char *hf, int
     return out;
 }
 
+const float *nn_config_reals(nn_config *c, const char *gguf, const char *hf, int *n) {
+    return read_reals(c, gguf, hf, NAN, n);
+}
+
 const float *nn_config_layer_reals(nn_config *c, const char *gguf, const char *hf, double dflt) {
     int          n;
-    const float *given = nn_config_reals(c, gguf, hf, &n);
+    const float *given = read_reals(c, gguf, hf, dflt, &n);
     float       *out = nn_config_alloc(c, (size_t)c->n_layer, sizeof *out);
     if (given && n < c->n_layer)
         nn_config_fail(c, "the field \"%s\" has %d numbers for %d layers", key_shown(c, gguf, hf), n, c->n_layer);
@@ -552,10 +473,10 @@ const int *nn_config_layer_ints(nn_config *c, const char *gguf, const char *hf, 
     int  *out = nn_config_alloc(c, (size_t)c->n_layer, sizeof *out);
     value v = find(c, gguf, hf);
     bool  differ = is_list(v);
-    note_by_layer(c, hf);
+    nn_override_looked(c, hf);
     for (int i = 0; i < c->n_layer && !c->failed; i++) {
         double x = dflt;
-        value  own = find_override(c, i, hf);
+        value  own = { .json = nn_override_find(c, i, hf) };
         bool   ok = found(own)   ? number(own, -1, &x)
                     : !found(v)  ? true
                     : is_list(v) ? number(v, i, &x)
@@ -600,6 +521,12 @@ const int *nn_config_layer_is(nn_config *c, const char *gguf, const char *hf, co
         note_hf(c, m, hf);
     }
     return out;
+}
+
+bool nn_config_layer_has(nn_config *c, int i, const char *tensor) {
+    char name[160];
+    snprintf(name, sizeof name, "blk.%d.%s", i, tensor);
+    return !c->file || (nn_config_gguf(c) && model_file_tensor(c->file, name));
 }
 
 const float *nn_config_tensor(nn_config *c, const char *name, int64_t n) {
@@ -792,7 +719,7 @@ int nn_config_read(nn_config *c, const nn_arch *arch, void *hp, err *e) {
     if (!c->failed) check_dims(c, d, arch->lacks);
     if (!c->failed && arch->setup) arch->setup(c, hp);
     if (!c->failed) nn_known_check(c);
-    if (!c->failed) check_overrides(c);
+    if (!c->failed) nn_overrides_check(c);
     if (!c->failed) return 0;
     if (e) *e = c->error;
     return c->error.code;

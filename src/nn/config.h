@@ -18,6 +18,8 @@
 #include "formats/model_file.h"
 #include "nn/nn.h"
 
+enum { NN_MAX_LAYERS = 4096 };
+
 typedef struct nn_config_set {
     const char *key; /* GGUF key without the architecture */
     double      value;
@@ -68,6 +70,14 @@ int nn_config_read(nn_config *c, const nn_arch *arch, void *hp, err *e);
 
 /* silent.c: what holds where config.json does not have any of these fields, '|' between; NULL: nothing does. */
 const double *nn_silent_find(const nn_config *c, const char *hf);
+
+/* The next alternative of a '|' list; false at the end. */
+bool nn_config_next_name(const char **list, char *out, size_t out_bytes);
+
+/* overrides.c: a layer's own value; notes that a field is read layer by layer; after all, refuses what nobody read. */
+const json_value *nn_override_find(const nn_config *c, int layer, const char *hf);
+void              nn_override_looked(nn_config *c, const char *hf);
+void              nn_overrides_check(nn_config *c);
 
 /* known.c: notes a look-up; after all of them, refuses fields that change the arithmetic and that nobody looked at. */
 void nn_known_looked(nn_config *c, const char *name);

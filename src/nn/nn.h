@@ -130,7 +130,7 @@ int nn_config_leading(nn_config *c, const char *gguf, const char *hf_count, int 
 void nn_config_known(nn_config *c, const char *hf, const char *values);
 /* Whether config.json has this field, in this object where that is not NULL, with the value null. */
 bool nn_config_null(nn_config *c, const char *object, const char *field);
-/* A list with one number per layer; dflt everywhere where the file has none. */
+/* A list with one number per layer; dflt everywhere where the file has none, and for an entry that is null. */
 const float *nn_config_layer_reals(nn_config *c, const char *gguf, const char *hf, double dflt);
 /* An array of n_layer numbers (arena memory; never NULL), the entry dflt where the file says nothing. */
 const int *nn_config_layer_ints(nn_config *c, const char *gguf, const char *hf, int dflt);
@@ -152,6 +152,9 @@ void nn_config_derived_layers(nn_config *c, const char *gguf, const int *values)
 void nn_config_derived_reals(nn_config *c, const char *gguf, const float *values); /* the same */
 /* The same for a vector that GGUF has as a tensor of this full name; kept. */
 void nn_config_derived_vec(nn_config *c, const char *name, const float *data, int n);
+
+/* Whether a GGUF file has this tensor of layer i, such as "attn_q.weight". A model that is made up has all. */
+bool nn_config_layer_has(nn_config *c, int i, const char *tensor);
 
 /* Says that GGUF has no key for this field of config.json: the model runs, but cannot be written as GGUF. */
 void nn_config_unsaid(nn_config *c, const char *field);

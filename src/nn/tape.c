@@ -386,7 +386,8 @@ nn_choice nn_choose(nn_tape *t, int layer, nn_buf q, nn_buf weights, nn_choose_s
     nn_choice    c = { .n_group = s.n_group, .top = s.top, .block = s.block };
     const nn_buf in[] = { q, weights };
     if (s.n_head < 1 || s.n_group != (weights ? 1 : s.n_head) || s.top < 1 || s.block < 1 || s.local < 0 ||
-        s.local > s.top || (int64_t)s.top * s.block > NN_MAX_CHOSEN) {
+        s.local > s.top || (int64_t)s.top * s.block > NN_MAX_CHOSEN ||
+        (int64_t)s.n_group * s.top > NN_MAX_CHOICES) { /* every row has a number for each */
         fail(t, "choose: %d heads choose %d times %d blocks of %d, %d of them local", s.n_head, s.n_group, s.top,
              s.block, s.local);
         return c;

@@ -67,7 +67,7 @@ typedef enum nn_row_kind {
     NN_ROWS_LOGITS,  /* the first of them: those that also go through the head */
 } nn_row_kind;
 
-enum { NN_MAX_IN = 5, NN_MAX_EXPERTS = 4096, NN_MAX_CHOSEN = 1 << 20 };
+enum { NN_MAX_IN = 5, NN_MAX_EXPERTS = 4096, NN_MAX_CHOSEN = 1 << 20, NN_MAX_CHOICES = 1 << 16 };
 
 typedef struct nn_op {
     nn_op_kind kind;

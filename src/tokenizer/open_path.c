@@ -223,6 +223,17 @@ static void frame_bert(tok *t) {
     t->pair = t->pair_types = true;
 }
 
+/* The same for what would change every text before the model sees it; no published file asks for it. */
+static int check_bert_frame(const sidecar *s, err *e) {
+    static const char *const fields[] = { "do_lower_case", "split_by_punct" };
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        if (json_bool(json_get(s->config, fields[i]), false))
+            return err_set(e, ERR_UNSUPPORTED, "tokenizer_config.json: \"%s\" is not supported for spm.model",
+                           fields[i]);
+    }
+    return 0;
+}
+
 static int open_file(tok **out, const char *path, const char *dir, const tok_options *o, const sidecar *s,
                      bool *from_json, err *e) {
     file_map    f = { 0 };
@@ -255,8 +266,10 @@ static int open_file(tok **out, const char *path, const char *dir, const tok_opt
         rc = tok_open_bert_vocab(out, (const char *)f.data, f.bytes,
                                  json_bool(json_get(s->config, "do_lower_case"), true), e);
     } else {
-        rc = tok_open_sentencepiece(out, f.data, f.bytes, e);
-        if (rc == 0 && strcmp(name, "spm.model") == 0) frame_bert(*out);
+        const bool bert = strcmp(name, "spm.model") == 0;
+        rc = bert ? check_bert_frame(s, e) : 0;
+        if (rc == 0) rc = tok_open_sentencepiece(out, f.data, f.bytes, e);
+        if (rc == 0 && bert) frame_bert(*out);
     }
     file_map_close(&f);
     return rc;

@@ -22,7 +22,9 @@ import tempfile
 
 HEARTH = sys.argv[1]
 DEVICE = next((a.split("=", 1)[1] for a in sys.argv[2:] if a.startswith("--device=")), None)
+SOFTWARE = os.path.basename(HEARTH).startswith("soft_")  # its GPU is made of software (docs/cuda.md)
 GPU_BOUND = 2.5e-2
+IDS = (1, 5, 9, 200, 13, 77)
 GOLDEN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "golden/models/llama")
 NF4 = [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
        -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
@@ -168,9 +170,9 @@ KINDS = {
 }
 
 
-def logits(model, folder, *how):
+def logits(model, folder, *how, ids=IDS):
     path = os.path.join(folder, "logits")
-    run("logits", model, "--ids", "1,5,9,200,13,77", *(how or ["--scalar"]), "--out", path)
+    run("logits", model, "--ids", ",".join(map(str, ids)), *(how or ["--scalar"]), "--out", path)
     data = open(path, "rb").read()
     return struct.unpack(f"<{len(data) // 4}f", data)
 
@@ -197,10 +199,28 @@ def on_device(folder):
             run("debug", "random-model", gguf, "--layers", "1", "--dim", "256", "--ff", "512", "--vocab", "320", "--type", kind,
                 *more)
             near(gguf, logits(gguf, folder), folder, (kind, *more))
-            os.environ["HEARTH_GPU_SMEM"] = "99"  # a GPU in software: shared memory of a block in KiB, as 8.6 and 12.0 have it
-            less = logits(gguf, folder, "--device", DEVICE, "--chunk", "1")
-            del os.environ["HEARTH_GPU_SMEM"]
-            assert less == logits(gguf, folder, "--device", DEVICE), (kind, *more, "with less shared memory")
+            if SOFTWARE:
+                with_less_shared(gguf, folder, (kind, *more))
+    if SOFTWARE:
+        no_size(gguf)
+
+
+def with_less_shared(gguf, folder, what):
+    """The same bits with the shared memory that a block has on 8.6 and 12.0, a row at a time and up to 16 together."""
+    ids = range(16)
+    want = logits(gguf, folder, "--device", DEVICE, ids=ids)
+    os.environ["HEARTH_GPU_SMEM"] = "99"  # KiB
+    for chunk in ("1", "8", "16"):
+        assert logits(gguf, folder, "--device", DEVICE, "--chunk", chunk, ids=ids) == want, (what, "99 KiB", chunk)
+    del os.environ["HEARTH_GPU_SMEM"]
+
+
+def no_size(gguf):
+    """A size of shared memory that is none is told, and there is no device then."""
+    for text in ("0", "x", "99k", "1000"):
+        got = subprocess.run([HEARTH, "logits", gguf, "--ids", "1", "--device", DEVICE], capture_output=True, text=True,
+                             env=os.environ | {"HEARTH_GPU_SMEM": text})
+        assert got.returncode != 0 and f"HEARTH_GPU_SMEM={text} is not" in got.stderr, (text, got)
 
 
 def small_blocks():

@@ -81,13 +81,22 @@ static int handed_on(int arch) {
 
 static void forked(void) { device.copied = true; }
 
-/* HEARTH_GPU_SMEM: KiB of shared memory that a block can ask for, where chips that are not here have less. */
+/* HEARTH_GPU_SMEM: KiB of shared memory that a block can ask for, where chips that are not here have less. Workers are not
+ * told. */
 static void choose_smem(void) {
-    static gpu_chip own;
-    const char     *kib = getenv("HEARTH_GPU_SMEM");
-    if (!kib || !device.chip) return;
+    static gpu_chip     own;
+    const char         *text = getenv("HEARTH_GPU_SMEM");
+    char               *end = NULL;
+    const unsigned long kib = text ? strtoul(text, &end, 10) : 0;
+    if (!text || !device.chip) return;
+    if (*end || kib < 1 || kib > device.chip->smem_block / KIB) {
+        fprintf(stderr, "software GPU: HEARTH_GPU_SMEM=%s is not a number from 1 to %zu\n", text,
+                device.chip->smem_block / KIB);
+        device.chip = NULL;
+        return;
+    }
     own = *device.chip;
-    own.smem_block = (size_t)strtoull(kib, NULL, 10) * KIB;
+    own.smem_block = kib * KIB;
     own.smem_sm = own.smem_block + KIB;
     device.chip = &own;
 }
@@ -103,9 +112,9 @@ static void choose(void) {
     for (size_t i = 0; i < sizeof chips / sizeof chips[0] && !hidden; i++) {
         if (chips[i].arch == arch) device.chip = &chips[i];
     }
+    if (!device.chip && !hidden && (!which || strcmp(which, "none") != 0))
+        fprintf(stderr, "software GPU: HEARTH_GPU=%s is none of 90, 80, 86, 89 and none\n", which ? which : "");
     choose_smem();
-    if (!device.chip && !hidden && strcmp(which, "none") != 0)
-        fprintf(stderr, "software GPU: HEARTH_GPU=%s is none of 90, 80, 86, 89 and none\n", which);
     if (device.count < 1 || device.count > SOFT_DEVICES) {
         fprintf(stderr, "software GPU: there are 1 to %d, not %d\n", SOFT_DEVICES, device.count);
         device.count = 1;

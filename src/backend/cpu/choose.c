@@ -10,6 +10,7 @@
  */
 #include "backend/cpu/cpu.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -111,10 +112,10 @@ static void score_line(cpu_exec *x, const nn_op *op, const line *l, int64_t p0, 
 }
 
 static void choose_line(const nn_choose_spec *s, const line *l, float *score) {
-    memset(l->out, 0, ((size_t)s->top + 1) * sizeof *l->out);
     if (l->n_block <= s->top) {
         put_id(l->out, 0, (int32_t)l->n_block);
         for (int32_t i = 0; i < l->n_block; i++) put_id(l->out, i + 1, i);
+        memset(l->out + 1 + l->n_block, 0, (size_t)(s->top - l->n_block) * sizeof *l->out);
         return;
     }
     for (int64_t i = 0; s->block > 1 && i < l->n_block; i++) {
@@ -123,7 +124,8 @@ static void choose_line(const nn_choose_spec *s, const line *l, float *score) {
         for (int64_t j = i * s->block + 1; j < end; j++) best = score[j] > best ? score[j] : best;
         score[i] = best;
     }
-    for (int i = 0; i < s->local; i++) score[l->n_block - 1 - i] = INFINITY;
+    for (int64_t i = 0; s->local > 0 && i < l->n_block; i++) score[i] = score[i] > FLT_MAX ? FLT_MAX : score[i];
+    for (int i = 0; i < s->local; i++) score[l->n_block - 1 - i] = INFINITY; /* above every other */
     put_best(score, l->n_block, s->top, l->out);
 }
 

@@ -2,6 +2,7 @@
 /* The reference backend's indexers: keys of positions, and the positions that a row's attention may see. */
 #include "backend/scalar/scalar.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -63,6 +64,9 @@ void scalar_choose(scalar_exec *x, const nn_op *op) {
                 double v = score_of(s, q, w, y->index + at, dim, g), *block = &x->score[j / s->block];
                 *block = j % s->block == 0 ? v : fmax(*block, v);
             }
+            for (int64_t i = 0; s->local > 0 && i < n_block; i++) {
+                if (x->score[i] > (double)FLT_MAX) x->score[i] = (double)FLT_MAX; /* local ones are above every other */
+            }
             for (int i = 0; i < s->local && i < n_block; i++) x->score[n_block - 1 - i] = INFINITY;
             put_best(x->score, x->taken, n_block, s->top, out);
         }
@@ -75,7 +79,7 @@ void scalar_keep_chosen(scalar_exec *x, const nn_choice *c, int t, int g, int n_
     int32_t      count, at = 0, id = -1;
     memcpy(&count, row, sizeof count);
     for (int64_t j = 0; j < hi; j++) {
-        while (id < j / c->block && at < count) memcpy(&id, &row[1 + at++], sizeof id);
+        while (id < j / c->block && at < count && at < c->top) memcpy(&id, &row[1 + at++], sizeof id);
         if (id != j / c->block) x->score[j] = -INFINITY;
     }
 }

@@ -62,6 +62,7 @@ static void put_fallbacks(sets *s, const cli_args *args, const char *arch) {
         { "attention.sliding_window", 512, true },
         { "expert_count", 8, !experts },
         { "expert_used_count", 2, !experts },
+        { "expert_gating_func", 2, true },
         { "expert_feed_forward_length", part * 32, !experts },
         { "expert_shared_feed_forward_length", part * 32, !experts },
         { "attention.kv_lora_rank", 512, true },
