@@ -537,6 +537,10 @@ static int by_name(build *b, insn *i, word name, arg *a, int n) {
         i->offset = n ? (int64_t)a[0].bits : 0; /* groups that may be under way */
         return 0;
     }
+    if (begins(name, "griddepcontrol.launch_dependents")) {
+        i->fn = do_let_begin;
+        return 0;
+    }
     if (begins(name, "mbarrier.")) return is_mbarrier(b, i, name, a, n);
     if (begins(name, "cp.async")) return is_copy(b, i, name, a, n);
     if (begins(name, "ldmatrix") || begins(name, "mma.") || begins(name, "wgmma.mma_async"))
@@ -553,10 +557,8 @@ static int by_name(build *b, insn *i, word name, arg *a, int n) {
         i->flow = FLOW_EXIT;
         return 0;
     }
-    static const char *const nothing[] = {
-        "fence.",           "membar.",  "griddepcontrol.", "setmaxnreg.", "wgmma.commit_group",
-        "wgmma.wait_group", "prefetch", "nanosleep",       "discard"
-    };
+    static const char *const nothing[] = { "fence.",           "membar.",  "setmaxnreg.", "wgmma.commit_group",
+                                           "wgmma.wait_group", "prefetch", "nanosleep",   "discard" };
     for (size_t k = 0; k < sizeof nothing / sizeof *nothing; k++) {
         if (begins(name, nothing[k])) return 0;
     }

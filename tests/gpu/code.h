@@ -40,6 +40,7 @@ void do_load(warp *w, const insn *i, uint32_t m); /* mode: enum extend */
 void do_store(warp *w, const insn *i, uint32_t m);
 void do_atom(warp *w, const insn *i, uint32_t m); /* mode: enum atom; o[0] what was there, o[2], o[3] */
 void do_nothing(warp *w, const insn *i, uint32_t m);
+void do_let_begin(warp *w, const insn *i, uint32_t m);
 
 /* ---- moves.c ---- */
 void do_cvta(warp *w, const insn *i, uint32_t m); /* space, mode 1: to the space, 0: to generic */

@@ -170,7 +170,8 @@ int gpu_run(const gpu_chip *chip, const gpu_launch *l, err *e);
 typedef struct gpu_started gpu_started;
 int                        gpu_start(gpu_started **out, const gpu_chip *chip, const gpu_launch *l, bool early, err *e);
 int                        gpu_finish(gpu_started *s, err *e);
-void                       gpu_abandon(gpu_started *s); /* frees it instead; NULL is nothing */
+bool gpu_lets_begin(const gpu_started *s); /* its blocks that run have said that the next may begin */
+void gpu_abandon(gpu_started *s);          /* frees it instead; NULL is nothing */
 
 /* How many instructions of warps ran since the program began, for measurements. */
 uint64_t gpu_instructions(void);

@@ -256,3 +256,9 @@ void do_nothing(warp *w, const insn *i, uint32_t m) {
     (void)i;
     (void)m;
 }
+
+void do_let_begin(warp *w, const insn *i, uint32_t m) {
+    (void)i;
+    (void)m;
+    state_of(w)->block->lets = true;
+}

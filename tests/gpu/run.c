@@ -459,6 +459,7 @@ static void room_begin(room *r, unsigned number) {
         p->id[1] = id / l->grid[0] % l->grid[1];
         p->id[2] = id / l->grid[0] / l->grid[1];
         p->live = threads;
+        p->lets = false;
         p->n_bulk = 0;
         memset(p->bars, 0, sizeof p->bars);
         memset(p->smem, 0xff, r->smem_bytes);
@@ -539,6 +540,16 @@ int gpu_start(gpu_started **out, const gpu_chip *chip, const gpu_launch *l, bool
     }
     *out = s;
     return 0;
+}
+
+bool gpu_lets_begin(const gpu_started *s) {
+    for (unsigned i = 0; i < s->done; i++) {
+        const gpu_cluster *c = &s->rooms[i].cluster;
+        for (int b = 0; b < c->n; b++) {
+            if (c->blocks[b].live && !c->blocks[b].lets) return false;
+        }
+    }
+    return true;
 }
 
 static void finish_blocks(gpu_cluster *c) {

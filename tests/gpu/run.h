@@ -81,6 +81,7 @@ typedef struct warp_state {
 typedef struct gpu_block {
     struct gpu_cluster *cluster;
     uint32_t            rank, id[3], live; /* live: threads */
+    bool                lets;              /* griddepcontrol.launch_dependents was there */
     uint8_t            *smem;
     size_t              smem_bytes;               /* with the SMEM_BASE bytes in front */
     named_barrier       bars[NAMED_BARRIERS + 8]; /* the last are those of warpgroups */

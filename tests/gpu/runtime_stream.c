@@ -99,8 +99,8 @@ static int run_work(const soft_work *w, err *e) {
 static bool is_early(const soft_work *w) { return w && w->kind == WORK_KERNEL && w->kernel.early; }
 
 /*
- * A device may begin such a kernel when the one in front of it has said so, which that may do while it waits itself for
- * the one before: so two of them have begun when a kernel runs.
+ * A device may begin such a kernel when the one in front of it has said so, which that may do before it waits itself for
+ * the one before: then two of them have begun when a kernel runs.
  */
 static int run_graph(const soft_work *first, err *e) {
     gpu_started *begun[2] = { NULL, NULL }; /* of the next, and of the one behind it */
@@ -113,7 +113,8 @@ static int run_graph(const soft_work *first, err *e) {
         if (w->kind == WORK_KERNEL && is_early(next)) {
             if (!own) rc = gpu_start(&own, soft_chip(), &w->kernel.l, false, e); /* which does not run it */
             if (rc == 0 && !begun[0]) rc = gpu_start(&begun[0], soft_chip(), &next->kernel.l, true, e);
-            if (rc == 0 && is_early(behind)) rc = gpu_start(&begun[1], soft_chip(), &behind->kernel.l, true, e);
+            if (rc == 0 && is_early(behind) && gpu_lets_begin(begun[0]))
+                rc = gpu_start(&begun[1], soft_chip(), &behind->kernel.l, true, e);
         }
         if (rc != 0)
             gpu_abandon(own);

@@ -153,6 +153,29 @@ static void test_begins_early(void **state) {
     }
 }
 
+/* The one behind it may begin when all of its blocks have said so; not before, if they wait first. */
+static void test_lets_begin(void **state) {
+    (void)state;
+    static const char lets[] = PTX_HEAD  PTX_BEGIN "griddepcontrol.launch_dependents;\ngriddepcontrol.wait;\n" PTX_END,
+                      waits[] = PTX_HEAD PTX_BEGIN "griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" PTX_END,
+                      leaves[] = PTX_HEAD PTX_BEGIN PTX_END;
+    static const struct {
+        const char *text;
+        bool        may;
+    } cases[] = { { lets, true }, { waits, false }, { leaves, true } };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        gpu_launch   l = { .grid = { 2 }, .block = { 40 } };
+        gpu_module  *m;
+        gpu_started *s;
+        err          e = { 0 };
+        case_open(&m, cases[k].text, &l, &e);
+        assert_int_equal(gpu_start(&s, &case_chip, &l, true, &e), 0);
+        assert_int_equal(gpu_lets_begin(s), cases[k].may);
+        assert_int_equal(gpu_finish(s, &e), 0);
+        gpu_module_free(m);
+    }
+}
+
 /* ---- clusters ---- */
 
 static void test_cluster_neighbours(void **state) {
@@ -258,6 +281,7 @@ int main(void) {
         cmocka_unit_test(test_phase_wants_all_its_bytes),
         cmocka_unit_test(test_bulk_copies_that_are_wrong),
         cmocka_unit_test(test_begins_early),
+        cmocka_unit_test(test_lets_begin),
         cmocka_unit_test(test_cluster_neighbours),
         cmocka_unit_test(test_cluster_memory_faults),
         cmocka_unit_test(test_cluster_barrier_of_memory),

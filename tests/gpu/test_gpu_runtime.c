@@ -118,6 +118,8 @@ int gpu_finish(gpu_started *s, err *e) {
     return rc;
 }
 
+bool gpu_lets_begin(const gpu_started *s) { return s != NULL; }
+
 void gpu_abandon(gpu_started *s) { free(s); }
 
 /* ---- a program ---- */
