@@ -50,22 +50,6 @@ static const nn_config_set experts[] = {
 };
 enum { SHAPE = sizeof shape / sizeof shape[0], EXPERTS = sizeof experts / sizeof experts[0] };
 
-static bool chooses(const nn_model *m) {
-    for (int i = 0; i < m->tape->n_ops; i++) {
-        if (m->tape->ops[i].kind == NN_OP_CHOOSE) return true;
-    }
-    return false;
-}
-
-/* A family whose attention the device has not: refused by name. */
-static void check_refused(suite *s, const nn_model *m, const char *name) {
-    nn_exec_options o = world_options(s);
-    nn_memory       mem;
-    err             e = { 0 };
-    int             rc = s->backend->measure(&mem, &s->device, m, &o, &e);
-    FACT(s, rc == ERR_UNSUPPORTED && strstr(e.msg, "chose"), "%s: %s", name, e.msg);
-}
-
 static void check_family(suite *s, const nn_arch *arch, const char *path) {
     nn_config_set set[SHAPE + EXPERTS];
     const char   *name = arch->names[0];
@@ -81,9 +65,7 @@ static void check_family(suite *s, const nn_arch *arch, const char *path) {
     int rc = synth_gguf(&o, path, &e);
     if (rc == 0) rc = model_file_open(&file, path, &e);
     if (rc == 0) rc = nn_model_open(&m, file, models_list, NULL, &e);
-    if (rc == 0 && chooses(m) && !gen_can_choose(s)) {
-        check_refused(s, m, name);
-    } else if (FACT(s, rc == 0, "%s: %s", name, e.msg)) {
+    if (FACT(s, rc == 0, "%s: %s", name, e.msg)) {
         long bad = s->n_failed;
         ops_check_model(s, m, NN_KV_F16, NN_KV_F16, 8);
         FACT(s, s->n_failed == bad, "that was %s", name);

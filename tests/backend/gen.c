@@ -465,9 +465,7 @@ static nn_buf mixer(gen *g, nn_buf h, int kind) {
     case GEN_WINDOW: return attention(g, h, true);
     case GEN_STEP: return step_attention(g, h);
     case GEN_LATENT: return latent(g, h, false);
-    case GEN_CHOSEN:
-        if (!gen_can_choose(g->s)) return attention(g, h, false);
-        return suite_chance(g->s, 50) ? latent(g, h, true) : chosen(g, h);
+    case GEN_CHOSEN: return suite_chance(g->s, 50) ? latent(g, h, true) : chosen(g, h);
     case GEN_CONV: return short_conv(g, h);
     case GEN_DELTA: return delta(g, h);
     case GEN_SCAN: return scan(g, h);
@@ -547,26 +545,6 @@ nn_model *gen_model(suite *s, gen_want want) {
     nn_logits(g.t, last, linear(&g, "head", m->dims->n_vocab, g.n_embd), suite_chance(s, 50) ? 0.7f : 0.0f,
               suite_chance(s, 50) ? 5.0f : 0.0f);
     return finish(&g);
-}
-
-bool gen_can_choose(suite *s) {
-    if (s->chooses == 0) {
-        suite           own = *s;
-        nn_exec_options o;
-        nn_memory       mem;
-        err             e = { 0 };
-        own.random = 1;
-        own.chooses = 1;
-        o = world_options(&own);
-        nn_model *m =
-            gen_model(&own, (gen_want){ .type = TENSOR_F32, .mixer = GEN_CHOSEN, .ffn = GEN_MLP, .n_layer = 1 });
-        int rc = s->backend->measure(&mem, &s->device, m, &o, &e);
-        FACT(s, rc == 0 || (e.code == ERR_UNSUPPORTED && (strstr(e.msg, "index_store") || strstr(e.msg, "choose"))),
-             "attention over chosen positions: %s", e.msg);
-        gen_free(m);
-        s->chooses = rc == 0 ? 1 : 2;
-    }
-    return s->chooses == 1;
 }
 
 void gen_free(nn_model *m) {

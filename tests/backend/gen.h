@@ -29,8 +29,6 @@ typedef struct gen_want {
 
 nn_model *gen_model(suite *s, gen_want want); /* never NULL: without memory the program ends */
 void      gen_free(nn_model *m);
-/* Whether the device has attention over chosen positions; one that has not says so by the name of an op. */
-bool gen_can_choose(suite *s);
 
 /* A model of one product with this type, whatever it is: for asking a backend whether it takes it. */
 nn_model *gen_product(suite *s, int type, bool embedding);

@@ -18,7 +18,6 @@ typedef struct suite {
     uint64_t          random;
     int               rounds; /* 1: the short form */
     bool              quick;  /* as little as states something: for tools that make everything slow */
-    int  chooses; /* attention over chosen positions: 0: not known yet, 1: the device has it, 2: it has not */
     long n_facts, n_failed;
 } suite;
 

@@ -41,8 +41,6 @@ RENAMED = {
 }
 # What a GGUF file cannot say of them: Baichuan's files have ALiBi where there are 40 layers, MiniCPM 3's have no scales.
 NOT_IN_GGUF = ("baichuan_alibi", "minicpm3")
-# What the CPU alone computes: attention over positions that an indexer chose.
-CPU_ALONE = ("deepseek_v32", "glm_moe_dsa", "minimax_m3")
 ROUNDED = ("kimi_linear", "minimax_m2")
 
 
@@ -263,8 +261,6 @@ def main():
                  and n not in NOT_IN_GGUF and n not in gguf_moe.NOT_GGUF]
     if kind == "resaved":
         names = [n for n in names if os.path.exists(os.path.join(HERE, "resaved", n, "config.json"))]
-    if DEVICE and not DEVICE.startswith("cpu"):
-        names = [n for n in names if not n.startswith(CPU_ALONE)]
     names = some(names)
     bad = 0
     with tempfile.TemporaryDirectory() as tmp:

@@ -47,6 +47,7 @@ typedef struct cuda_layer {
     cuda_pages  pages; /* of a packed layer: its f16 rows while attention reads them */
     bool        is_packed;
     cuda_packed packed;
+    cuda_pages  index;    /* keys of an index; dim_k 0: it has none */
     int64_t     fixed_at; /* floats into a slot */
 } cuda_layer;
 
@@ -74,8 +75,8 @@ typedef struct cuda_step {
 
 /* Where the parts of the heap begin, in bytes. */
 typedef struct cuda_areas {
-    size_t arena, image, scale, scratch, step, parts, counts, route, slots, block, picks, ropes[CUDA_MAX_ROPES], order,
-        items, deep, turned, open, end;
+    size_t arena, image, scale, scratch, step, parts, scores, counts, route, slots, block, picks, ropes[CUDA_MAX_ROPES],
+        order, items, deep, turned, open, end;
 } cuda_areas;
 
 typedef struct cuda_exec {
@@ -99,7 +100,7 @@ typedef struct cuda_exec {
     int64_t     slot_floats;
     cuda_areas  areas;
     size_t      most_kv; /* key heads of a layer */
-    size_t      step_bytes, image_bytes, image_rows, scratch_bytes, parts_floats, group_rows, group_items;
+    size_t      step_bytes, image_bytes, image_rows, scratch_bytes, parts_floats, score_floats, group_rows, group_items;
     int         max_chunks;
     size_t      tokens_at, guess_at; /* ints into the block */
     size_t      open_bytes;          /* of f16 rows of compressed pages, of one layer at a time */

@@ -10,6 +10,8 @@
 
 /* Floats of attention parts at most: where more would be needed, one block folds all chunks of a row. */
 enum { PARTS_MOST = 48 << 20, PARTS_ROWS = 64 };
+/* Floats of an indexer's scores, if not one line has more; lines that do not fit go one behind the other. */
+enum { SCORES_MOST = 16 << 20 };
 
 int cuda_refuse(const cuda_exec *x, int op, const char *why, err *e) {
     const nn_tape *t = x->x.model->tape;
@@ -72,8 +74,7 @@ static int lower_attn(cuda_exec *x, int i, const nn_op *op, err *e) {
     const nn_attn_spec *a = &op->u.attn;
     const nn_limits    *l = &x->x.options.limits;
     bool                latent = op->kind == NN_OP_LATENT_ATTN;
-    if (a->choice.ids) return cuda_refuse(x, i, "positions that were chosen", e);
-    int dim_out = latent ? a->dim_k : a->dim_v, dim = latent ? a->dim_k + a->dim_v : a->dim_k;
+    int                 dim_out = latent ? a->dim_k : a->dim_v, dim = latent ? a->dim_k + a->dim_v : a->dim_k;
     if (dim_out > CUDA_ATTN_DIM || dim > 2 * CUDA_ATTN_DIM) return cuda_refuse(x, i, "heads that are too wide", e);
     int64_t rows = l->max_tokens < PARTS_ROWS ? l->max_tokens : PARTS_ROWS;
     int64_t parts = cuda_attn_parts(rows, a->n_head, dim_out, x->max_chunks);
@@ -84,6 +85,16 @@ static int lower_attn(cuda_exec *x, int i, const nn_op *op, err *e) {
     if (rc == 0) rc = need_vec(x, a->apart.which, e);
     if (rc == 0 && a->alibi) rc = cuda_weights_add_vec(x, a->alibi, a->n_head, e);
     return rc;
+}
+
+static int lower_choose(cuda_exec *x, int i, const nn_op *op, err *e) {
+    const nn_choose_spec *s = &op->u.choose;
+    const nn_limits      *l = &x->x.options.limits;
+    int64_t               line = cuda_choose_floats(s->block, x->max_chunks), all = line * l->max_tokens * s->n_group;
+    if (!cuda_can_choose(s->n_head / s->n_group, x->layers[op->layer].index.dim_k))
+        return cuda_refuse(x, i, "an indexer that is too wide", e);
+    most(&x->score_floats, (size_t)(all < SCORES_MOST ? all : line > SCORES_MOST ? line : SCORES_MOST));
+    return 0;
 }
 
 static int lower_embed(cuda_exec *x, int i, const nn_op *op, err *e) {
@@ -167,6 +178,7 @@ static int lower_op(cuda_exec *x, int i, err *e) {
     case NN_OP_XIELU:
     case NN_OP_KV_STORE:
     case NN_OP_LATENT_STORE:
+    case NN_OP_INDEX_STORE:
     case NN_OP_GLU:
     case NN_OP_ACT:
     case NN_OP_ADD:
@@ -176,8 +188,7 @@ static int lower_op(cuda_exec *x, int i, err *e) {
     case NN_OP_COMBINE:
     case NN_OP_OUTPUTS:
     case NN_OP_SOFTCAP: return 0;
-    case NN_OP_INDEX_STORE:
-    case NN_OP_CHOOSE: return cuda_refuse(x, i, "positions that are chosen", e);
+    case NN_OP_CHOOSE: return lower_choose(x, i, op, e);
     default: return cuda_refuse(x, i, "this op is not known there", e);
     }
 }
@@ -216,6 +227,22 @@ static void lower_step_layer(cuda_exec *x, int layer, const nn_state *s, cuda_pa
     x->step_bytes = p->v_offset + rows * p->v_row;
 }
 
+/* Keys of an index, behind the layer's keys and values: they decide what is seen at all, and keep 16 bits where pages have
+ * fewer. */
+static void lower_index(cuda_exec *x, int layer, int dim, nn_kv_type k_type) {
+    int         g = x->x.groups.of_layer[layer];
+    size_t     *bytes = &x->x.memory.page_bytes[g];
+    cuda_pages *p = &x->layers[layer].index;
+    *p = (cuda_pages){ .group = g,
+                       .n_kv = 1,
+                       .dim_k = dim,
+                       .tokens = x->x.options.limits.page_tokens,
+                       .k_type = cuda_is_packed(k_type) ? CUDA_PAGE_F16 : page_type(k_type),
+                       .offset = (*bytes + 15) / 16 * 16 };
+    p->k_row = cuda_page_row_bytes(p->k_type, dim);
+    *bytes = p->offset + (size_t)p->tokens * p->k_row;
+}
+
 /* Where each layer's rows lie in its group's pages and its states in a slot. */
 static int lower_layers(cuda_exec *x, err *e) {
     const nn_model  *m = x->x.model;
@@ -237,6 +264,7 @@ static int lower_layers(cuda_exec *x, err *e) {
         if (cuda_is_packed(k_type) || (!latent && cuda_is_packed(v_type))) {
             int rc = cuda_packed_lower(x, i, k_type, v_type, e);
             if (rc < 0) return rc;
+            if (s->dim_index) lower_index(x, i, s->dim_index, k_type);
             continue;
         }
         *p = (cuda_pages){ .group = g,
@@ -251,6 +279,7 @@ static int lower_layers(cuda_exec *x, err *e) {
         p->v_row = latent ? 0 : cuda_page_row_bytes(p->v_type, p->dim_v);
         p->v_offset = p->offset + (size_t)p->n_kv * (size_t)l->page_tokens * p->k_row;
         mem->page_bytes[g] = p->v_offset + (size_t)p->n_kv * (size_t)l->page_tokens * p->v_row;
+        if (s->dim_index) lower_index(x, i, s->dim_index, k_type);
     }
     for (int g = 0; g < x->x.groups.n; g++) mem->pages_bytes += mem->page_bytes[g] * (size_t)l->n_pages;
     mem->slot_bytes = (size_t)x->slot_floats * sizeof(float);
@@ -281,6 +310,7 @@ static void lay_out(cuda_exec *x) {
     a->scratch = take(&at, x->scratch_bytes);
     a->step = take(&at, x->step_bytes);
     a->parts = take(&at, x->parts_floats * sizeof(float));
+    a->scores = take(&at, x->score_floats * sizeof(float));
     a->counts = take(&at, (size_t)l->max_seqs * x->most_kv * sizeof(unsigned));
     a->route = take(&at, sizeof(unsigned));
     a->slots = take(&at, (size_t)l->n_slots * x->x.memory.slot_bytes);

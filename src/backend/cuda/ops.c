@@ -308,6 +308,37 @@ static cuda_pages pages_of(const cuda_exec *x, int layer) {
     return p;
 }
 
+static cuda_pages index_of(const cuda_exec *x, int layer) {
+    cuda_pages p = x->layers[layer].index;
+    p.base = x->pages[p.group];
+    p.page_bytes = x->x.memory.page_bytes[p.group];
+    return p;
+}
+
+static int run_index_store(cuda_exec *x, const nn_op *op, err *e) {
+    cuda_pages p = index_of(x, op->layer);
+    return cuda_op_store_index(&p, cuda_buf(x, op->in[0]), &x->on_device, x->stream, e);
+}
+
+static int run_choose(cuda_exec *x, const nn_op *op, err *e) {
+    const nn_choose_spec *s = &op->u.choose;
+    cuda_choose           a = { .index = index_of(x, op->layer),
+                                .batch = x->on_device,
+                                .q = cuda_buf(x, op->in[0]),
+                                .weights = cuda_buf(x, op->in[1]),
+                                .out = (int32_t *)(void *)cuda_buf(x, op->out),
+                                .scores = (float *)(void *)(x->heap + x->areas.scores),
+                                .score_floats = (int64_t)x->score_floats,
+                                .n_head = s->n_head,
+                                .n_group = s->n_group,
+                                .top = s->top,
+                                .block = s->block,
+                                .local = s->local,
+                                .chunks = x->chunks < x->max_chunks ? x->chunks : x->max_chunks };
+    a.line_floats = cuda_choose_floats(s->block, a.chunks);
+    return cuda_op_choose(&a, x->stream, e);
+}
+
 static int run_store(cuda_exec *x, const nn_op *op, err *e) {
     if (x->layers[op->layer].is_packed) return cuda_packed_put(x, op, e);
     cuda_pages   p = pages_of(x, op->layer);
@@ -387,12 +418,19 @@ static int run_attn(cuda_exec *x, const nn_op *op, const nn_op *turn, const nn_o
                               .apart_wide = s->apart.which ? (int)s->apart.which->n : 0,
                               .parts = (float *)(void *)(x->heap + x->areas.parts) };
     int64_t             blocks = (int64_t)x->batch.n_tok * a.pages.n_kv;
-    bool                single = x->batch.n_tok == x->batch.n_seq && cuda_attn_single(&a);
+    int                 chunks = x->chunks;
+    if (s->choice.ids) {
+        int64_t chosen = ((int64_t)s->choice.top * s->choice.block + CUDA_ATTN_CHUNK - 1) / CUDA_ATTN_CHUNK;
+        a.chosen = (const int32_t *)(const void *)cuda_buf(x, s->choice.ids);
+        a.chosen_groups = s->choice.n_group, a.chosen_top = s->choice.top, a.chosen_block = s->choice.block;
+        if (chosen < chunks) chunks = (int)chosen;
+    }
+    bool single = !a.chosen && x->batch.n_tok == x->batch.n_seq && cuda_attn_single(&a);
     /* Few rows: chunks by different blocks, so that the whole device reads. */
     bool halves = a.pages.step && a.pages.k_type == CUDA_PAGE_F16; /* one kernel for all lengths */
-    if (!halves && (single || (x->chunks > 1 && blocks < 4 * (int64_t)x->device.sms)) &&
-        cuda_attn_parts(x->batch.n_tok, a.n_head, a.dim_out, x->chunks) <= (int64_t)x->parts_floats)
-        a.chunks = x->chunks;
+    if (!halves && (single || (chunks > 1 && blocks < 4 * (int64_t)x->device.sms)) &&
+        cuda_attn_parts(x->batch.n_tok, a.n_head, a.dim_out, chunks) <= (int64_t)x->parts_floats)
+        a.chunks = chunks;
     bool      packed = x->layers[op->layer].is_packed;
     cuda_rope r;
     if (turn) {
@@ -587,6 +625,8 @@ static int start(cuda_exec *x, int number, int end, const nn_op *op, err *e) {
     case NN_OP_ROPE: return run_rope(x, op, e);
     case NN_OP_KV_STORE:
     case NN_OP_LATENT_STORE: return run_store(x, op, e);
+    case NN_OP_INDEX_STORE: return run_index_store(x, op, e);
+    case NN_OP_CHOOSE: return run_choose(x, op, e);
     case NN_OP_ATTN:
     case NN_OP_LATENT_ATTN: return run_attn(x, op, NULL, NULL, NULL, e);
     case NN_OP_TAKE: return run_take(x, op, e);

@@ -7,6 +7,7 @@
  * warps compute scores, a position each, lanes along the dimension; then threads own columns of the values and add
  * positions in order. Chunks are folded in order by the same block, or, where there are few rows, by a second kernel
  * over parts that many blocks left; the operations are the same. Positions that the row does not see are not touched.
+ * Where an indexer chose what a row sees, chunks are of the chosen positions; where it chose all, they are the same.
  */
 #include "kernels/cuda/attn.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -50,16 +51,18 @@ struct attn_room {
     attn_sum       part[HEADS];
 };
 
-/* The chunk from position c0 on for n heads from `head` on: p, part and o (this thread's columns). */
+/* Positions [lo, hi) of a chunk, or those with these numbers among the chosen ones, for n heads from `head` on: p, part and o
+ * (this thread's columns). */
 template <bool F16>
 __device__ static inline void attn_chunk(const cuda_attn &a, attn_room &m, const float *q, int dim, int t, int kv,
-                                         int head, int n, int lo, int hi, float o[HEADS][COLUMNS]) {
+                                         int head, int n, int lo, int hi, const attn_choice &choice,
+                                         float o[HEADS][COLUMNS]) {
     const int s = a.batch.seq_of[t], pos = a.batch.pos[t];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     __syncthreads();
     for (int j = lo + (int)threadIdx.x; j < hi; j += THREADS) {
         int      in_page;
-        uint8_t *page = page_at(a.pages, a.batch, s, j, &in_page);
+        uint8_t *page = page_at(a.pages, a.batch, s, a.chosen ? choice.at(j) : j, &in_page);
         m.k[j - lo] = page_k(a.pages, page, kv, in_page);
         m.v[j - lo] = a.q_turned ? m.k[j - lo] : page_v(a.pages, page, kv, in_page);
     }
@@ -113,6 +116,11 @@ template <bool F16> static __global__ __launch_bounds__(THREADS) void attn_kerne
     const int head = kv * rep + team * HEADS, n = min(HEADS, rep - team * HEADS);
     int       lo, hi;
     attn_range(a, t, &lo, &hi);
+    attn_choice choice = {};
+    if (a.chosen) {
+        choice = attn_chosen(a, t, kv);
+        lo = 0, hi = choice.n;
+    }
     const int first = chunk >= 0 ? chunk : lo / CHUNK, end = chunk >= 0 ? chunk + 1 : (hi + CHUNK - 1) / CHUNK;
     if (chunk >= 0 && ((chunk + 1) * CHUNK <= lo || chunk * CHUNK >= hi)) return;
     for (int i = (int)threadIdx.x; i < n * dim; i += THREADS) {
@@ -129,7 +137,7 @@ template <bool F16> static __global__ __launch_bounds__(THREADS) void attn_kerne
         for (int c = 0; c < COLUMNS; c++) all[h][c] = 0;
     }
     for (int c = first; c < end; c++) {
-        attn_chunk<F16>(a, m, q, dim, t, kv, head, n, max(lo, c * CHUNK), min(hi, (c + 1) * CHUNK), o);
+        attn_chunk<F16>(a, m, q, dim, t, kv, head, n, max(lo, c * CHUNK), min(hi, (c + 1) * CHUNK), choice, o);
         if (chunk >= 0) break;
 #pragma unroll
         for (int h = 0; h < HEADS; h++) {
@@ -176,10 +184,10 @@ int cuda_op_attn(const cuda_attn *a, cuda_stream s, err *e) {
                        COLUMNS * THREADS);
     bool folded = !a->chunks;
     int  rc = a->pages.step && a->pages.k_type == CUDA_PAGE_F16 ? attn_step(a, s, e)
-              : a->counts       ? attn_one(a, &folded, s, e)
-              : attn_many_can(a) ? attn_many(a, s, e)
-              : attn_mma_can(a) ? attn_mma(a, s, e)
-              : f16             ? cuda_launch(attn_kernel<true>, shape, s, e, *a)
+              : a->counts                       ? attn_one(a, &folded, s, e)
+              : !a->chosen && attn_many_can(a) ? attn_many(a, s, e)
+              : !a->chosen && attn_mma_can(a)  ? attn_mma(a, s, e)
+              : f16                             ? cuda_launch(attn_kernel<true>, shape, s, e, *a)
                                 : cuda_launch(attn_kernel<false>, shape, s, e, *a);
     return rc != 0 || folded ? rc : attn_fold_parts(a, s, e);
 }

@@ -38,6 +38,22 @@ __device__ static inline void attn_range(const cuda_attn &a, int t, int *lo, int
     *hi = a.reach && pos + a.reach + 1 < len ? pos + a.reach + 1 : len;
 }
 
+/* What row t chose for a key head: n positions, of which number j is at(j). Only what a row may see, whatever stands there. */
+struct attn_choice {
+    const int32_t *ids;
+    int            n, block, pos;
+
+    __device__ inline int at(int j) const { return min(pos, max(0, ids[j / block] * block + j % block)); }
+};
+
+__device__ static inline attn_choice attn_chosen(const cuda_attn &a, int t, int kv) {
+    const int      group = kv / (a.pages.n_kv / a.chosen_groups), pos = a.batch.pos[t];
+    const int32_t *ids = a.chosen + ((int64_t)t * a.chosen_groups + group) * (1 + a.chosen_top);
+    const int      count = min(a.chosen_top, max(0, ids[0])), block = a.chosen_block;
+    const int      over = count ? (ids[count] + 1) * block - (pos + 1) : 0; /* of the last block, behind the row */
+    return { ids + 1, min(pos + 1, count * block - max(0, min(over, block - 1))), block, pos };
+}
+
 /* What distance (of the key from the query) adds to a score. */
 __device__ static inline float attn_more(const cuda_attn &a, float score, int head, int distance) {
     if (a.bias) {

@@ -58,10 +58,14 @@ __device__ static inline float fold_columns(const cuda_attn &a, fold_room<COLUMN
     int           lo, hi;
     launch_next();
     attn_range(a, (int)(row / a.n_head), &lo, &hi);
-    const int end = (hi + CUDA_ATTN_CHUNK - 1) / CUDA_ATTN_CHUNK;
-    attn_sum  sums = attn_begin(a, (int)(row % a.n_head));
-    float     all = 0;
+    attn_sum sums = attn_begin(a, (int)(row % a.n_head));
+    float    all = 0;
     launch_wait();
+    if (a.chosen) {
+        const int head = (int)(row % a.n_head);
+        lo = 0, hi = attn_chosen(a, (int)(row / a.n_head), head / (a.n_head / a.pages.n_kv)).n;
+    }
+    const int end = (hi + CUDA_ATTN_CHUNK - 1) / CUDA_ATTN_CHUNK;
     for (int c0 = lo / CUDA_ATTN_CHUNK; c0 < end; c0 += FOLD_PARTS) {
         const int    n = min(FOLD_PARTS, end - c0);
         const float *first = parts + c0 * stride, *part = first + min((int)threadIdx.x, n - 1) * stride;

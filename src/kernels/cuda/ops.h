@@ -169,6 +169,9 @@ int cuda_op_rope_store(const cuda_rope_store *a, cuda_stream s, err *e);
 int cuda_op_store_latent(const cuda_pages *p, const float *latent, int n_latent, const float *turned, int n_turned,
                          const cuda_batch *b, cuda_stream s, err *e);
 
+/* The key of an index, dim_k of it, to its place. */
+int cuda_op_store_index(const cuda_pages *p, const float *k, const cuda_batch *b, cuda_stream s, err *e);
+
 enum {
     CUDA_ATTN_CHUNK = 128,       /* absolute positions whose part of the result is computed by itself */
     CUDA_ATTN_BESIDE = 76 << 10, /* shared memory that a block of attn_one.cu takes of a multiprocessor, at most */
@@ -207,6 +210,10 @@ typedef struct cuda_attn {
     /* Not NULL: heads of q and k are RMS-normed on the way, too, as norm.cu does it. */
     const float *q_norm, *k_norm;
     float        norm_eps;
+    /* Not NULL: [n_tok][chosen_groups][1 + chosen_top]: how many positions, or blocks of chosen_block of them, the row sees, and
+     * which, rising (choose.cu). Chunks are then of their ranks. */
+    const int32_t *chosen;
+    int            chosen_groups, chosen_top, chosen_block;
     unsigned *counts; /* of rows times key heads, zero; zero again afterwards; NULL: the batch has longer sequences */
     int       chunks; /* that the longest row has, rounded up at will; 0: one block folds all */
 } cuda_attn;
@@ -215,6 +222,24 @@ bool    cuda_attn_single(const cuda_attn *a);     /* whether rows of sequences o
 bool    cuda_attn_step_can(int dim_k, int dim_v); /* whether keys and values of a step's rows may be f16 */
 bool    cuda_attn_turns(const cuda_attn *a, const cuda_rope *r);
 int64_t cuda_attn_parts(int64_t rows, int n_head, int dim_out, int chunks);
+
+/* --- indexers ---------------------------------------------------------------------------------------------------- */
+
+/* nn_choose_spec, over the keys of an index, which lie as those of a layer with one head. */
+typedef struct cuda_choose {
+    cuda_pages   index;
+    cuda_batch   batch;
+    const float *q, *weights; /* [n_tok][n_head][dim]; [n_tok][n_head], or NULL where a group has one head */
+    int32_t     *out;         /* [n_tok][n_group][1 + top] */
+    float       *scores;      /* score_floats, in which a line has line_floats: cuda_choose_floats; one line at least */
+    int64_t      score_floats, line_floats;
+    int          n_head, n_group, top, block, local;
+    int          chunks; /* that the longest row has, rounded up at will */
+    int          first;  /* line of a launch; the op's own */
+} cuda_choose;
+bool    cuda_can_choose(int heads, int dim); /* heads of a group */
+int64_t cuda_choose_floats(int block, int chunks);
+int     cuda_op_choose(const cuda_choose *a, cuda_stream s, err *e);
 
 /* --- recurrent layers -------------------------------------------------------------------------------------------- */
 

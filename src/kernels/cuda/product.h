@@ -76,7 +76,7 @@ typedef struct cuda_few_plan {
     int cluster; /* blocks that share a row tile: 1, 2, 4, 8 */
     int stages;  /* ring places per warp: 2..5 */
     int tile;    /* row tiles that a warp takes at once: 1, 2 */
-    int pace;    /* KiB under way at a time on a multiprocessor while one row is on its way; -1: a few places of each warp at once */
+    int pace; /* KiB under way at a time on a multiprocessor while one row is on its way; -1: a few places of each warp at once */
 } cuda_few_plan;
 
 /* Weight rows from `first` on (a multiple of 16) have an output of their own: matrices packed one behind the other. */

@@ -109,6 +109,10 @@ int cuda_op_store_latent(const cuda_pages *p, const float *latent, int n_latent,
     return start({ *p, *b, latent, turned, n_latent, n_turned, blocks_of(n_latent + n_turned), 0 }, s, e);
 }
 
+int cuda_op_store_index(const cuda_pages *p, const float *k, const cuda_batch *b, cuda_stream s, err *e) {
+    return start({ *p, *b, k, NULL, 0, 0, blocks_of(p->dim_k), 0 }, s, e);
+}
+
 size_t cuda_page_row_bytes(cuda_page_type type, int dim) {
     size_t bytes = 0;
     switch (type) {
