@@ -349,7 +349,7 @@ static options parse(int argc, char **argv) {
     parse_list("Q4_K,Q8_0,F16", &o, LIST_TYPES);
     parse_list("1,2,4,8,16,32,64", &o, LIST_ROWS);
     parse_list("4096x4096,14336x4096,4096x14336,128256x4096", &o, LIST_SHAPES);
-    parse_list("-1,16,24,32,48", &o, LIST_PACES);
+    parse_list("-1,18,36,54,72", &o, LIST_PACES);
     for (int i = 1; i < argc; i += 2) {
         const char *v = i + 1 < argc ? argv[i + 1] : NULL;
         if (!v) die("an option lacks its value, or is not one (see the head of bench_cuda.c)");
