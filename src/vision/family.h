@@ -67,6 +67,7 @@ struct vision_family {
     bool              grid;        /* positions have several axes, and the rows of a picture stand in a grid of them */
     bool              own_colours; /* the files' are for others */
     bool              no_switches; /* the reference is the authors', and its files have no do_rescale and the like */
+    bool              resizes;     /* the reference does, whatever do_resize says */
     bool              fixed_tiles; /* do_resize changes nothing where pictures are cut: tiles have their size anyway */
     bool              short_colours; /* they are scaled in 16 bits (bfloat16) */
     bool              by_channel; /* the patches of a square: all of the first element, then all of the second, ... */

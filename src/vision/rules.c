@@ -137,7 +137,7 @@ static int read_switches(vision_rules *r, const vision_source *s, const vision_f
     if (!(fabs(factor * 255 - 1) < 1e-3))
         return err_set(e, ERR_UNSUPPORTED, "preprocessor_config.json: rescale_factor is %g; 1/255 is supported",
                        factor);
-    if (!source_switch(s, "do_resize", true) && !(f->fixed_tiles && r->split))
+    if (!source_switch(s, "do_resize", true) && !f->resizes && !(f->fixed_tiles && r->split))
         return refuse_switch("do_resize", "false", e);
     if (f->own_colours) return source_switch(s, "do_normalize", false) ? check_left_alone(s, e) : 0;
     if (source_switch(s, "do_normalize", true)) return 0;

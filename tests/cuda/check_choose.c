@@ -50,7 +50,7 @@ static void scene_draw(check *c, scene *s, int most) {
     s->local = check_int(c, 0, s->top < 3 ? s->top : 3);
     s->dim = check_int(c, 1, 20);
     s->n_group = s->many ? 1 : check_int(c, 1, 3);
-    s->n_head = s->many ? check_int(c, 2, 19) : s->n_group;
+    s->n_head = s->many ? check_int(c, 1, 19) : s->n_group;
     s->rows = check_int(c, 3, 8) * SEQS;
     for (int i = 0; i < SEQS; i++) {
         s->len[i] = i == 0 ? most : check_int(c, s->rows, most);

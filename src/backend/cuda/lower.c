@@ -91,7 +91,7 @@ static int lower_choose(cuda_exec *x, int i, const nn_op *op, err *e) {
     const nn_choose_spec *s = &op->u.choose;
     const nn_limits      *l = &x->x.options.limits;
     int64_t               line = cuda_choose_floats(s->block, x->max_chunks), all = line * l->max_tokens * s->n_group;
-    if (!cuda_can_choose(s->n_head / s->n_group, x->layers[op->layer].index.dim_k))
+    if (!cuda_can_choose(op->in[1] != 0, s->n_head / s->n_group, x->layers[op->layer].index.dim_k))
         return cuda_refuse(x, i, "an indexer that is too wide", e);
     most(&x->score_floats, (size_t)(all < SCORES_MOST ? all : line > SCORES_MOST ? line : SCORES_MOST));
     return 0;

@@ -194,12 +194,12 @@ static __global__ __launch_bounds__(BEST_THREADS) void best_kernel(const cuda_ch
     if (threadIdx.x == 0) out[0] = a.top;
 }
 
-static size_t query_bytes(int heads, int dim) {
-    const size_t rounded = heads > 1 ? (size_t)(heads + HEADS - 1) / HEADS * HEADS : 1;
+static size_t query_bytes(bool many, int heads, int dim) {
+    const size_t rounded = many ? (size_t)(heads + HEADS - 1) / HEADS * HEADS : 1;
     return rounded * (size_t)((dim + STEP - 1) / STEP * STEP) * sizeof(float);
 }
 
-bool cuda_can_choose(int heads, int dim) { return query_bytes(heads, dim) <= 96 * 1024; }
+bool cuda_can_choose(bool weights, int heads, int dim) { return query_bytes(weights, heads, dim) <= 96 * 1024; }
 
 int64_t cuda_choose_floats(int block, int chunks) {
     const int64_t n = (int64_t)chunks * CHUNK;
@@ -212,7 +212,8 @@ int cuda_op_choose(const cuda_choose *a, cuda_stream s, err *e) {
     cuda_choose own = *a;
     for (own.first = 0; own.first < lines; own.first += at_once) {
         const int        n = lines - own.first < at_once ? lines - own.first : at_once;
-        const cuda_shape scores = { (unsigned)n * (unsigned)a->chunks, CHUNK, 1, query_bytes(heads, a->index.dim_k), true },
+        const size_t     bytes = query_bytes(a->weights != NULL, heads, a->index.dim_k);
+        const cuda_shape scores = { (unsigned)n * (unsigned)a->chunks, CHUNK, 1, bytes, true },
                          best = { (unsigned)n, BEST_THREADS, 1, 0, true };
         int rc = a->weights ? cuda_launch(scores_kernel<true>, scores, s, e, own)
                             : cuda_launch(scores_kernel<false>, scores, s, e, own);

@@ -237,7 +237,7 @@ typedef struct cuda_choose {
     int          chunks; /* that the longest row has, rounded up at will */
     int          first;  /* line of a launch; the op's own */
 } cuda_choose;
-bool    cuda_can_choose(int heads, int dim); /* heads of a group */
+bool    cuda_can_choose(bool weights, int heads, int dim); /* heads of a group */
 int64_t cuda_choose_floats(int block, int chunks);
 int     cuda_op_choose(const cuda_choose *a, cuda_stream s, err *e);
 

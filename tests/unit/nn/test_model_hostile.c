@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config.json is untrusted: with any number in it replaced by nonsense a model opens or is refused with a sentence, and
- * one that opens can be run. Meant for the sanitizer build; every family's tiny model takes part.
+ * config.json is untrusted: with any number in it replaced by nonsense, or with fields of other families beside its own, a
+ * model opens or is refused with a sentence, and one that opens can be run. Meant for the sanitizer build; every family's tiny
+ * model takes part. HEARTH_HOSTILE=N: N variants of each instead of VARIANTS, others every time.
  */
 #include "backend/backend.h"
 #include "base/file.h"
@@ -16,14 +17,43 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { VARIANTS = 60 };
+enum { VARIANTS = 60, MAX_NAMES = 600, NAME_BYTES = 64 };
 
 static const char *const nonsense[] = {
     "0",    "-1",    "1",   "2",    "3",        "7",  "16", "100",  "65536",  "2147483647", "-2147483648",
     "1e30", "1e300", "0.5", "null", "\"text\"", "[]", "{}", "true", "[1, 2]", "4294967296", "9007199254740993"
 };
+
+/* Names of fields that some family reads. */
+static char names[MAX_NAMES][NAME_BYTES];
+static int  n_names;
+
+static void keep_names(const char *text) {
+    for (const char *p = text; (p = strchr(p, '"'));) {
+        size_t n = strcspn(++p, "\"");
+        bool   known = n == 0 || n >= NAME_BYTES || n_names == MAX_NAMES || p[n] != '"' || p[n + 1] != ':';
+        for (int i = 0; i < n_names && !known; i++) known = strncmp(names[i], p, n) == 0 && !names[i][n];
+        if (!known) snprintf(names[n_names++], NAME_BYTES, "%.*s", (int)n, p);
+        p += n + (p[n] == '"');
+    }
+}
+
+static const char *one_of(const char *const *values, size_t n, uint64_t *random) {
+    return values[test_random(random) % n];
+}
+
+/* A field more in front of the others, which has another name than they. */
+static void add_field(const char *text, uint64_t *random, str *out) {
+    char quoted[NAME_BYTES + 3];
+    str_clear(out);
+    snprintf(quoted, sizeof quoted, "\"%s\":", n_names ? names[test_random(random) % (uint64_t)n_names] : "head_dim");
+    if (*text == '{' && !strstr(text, quoted))
+        str_printf(out, "{%s %s,", quoted, one_of(nonsense, sizeof nonsense / sizeof *nonsense, random)), text++;
+    str_puts(out, text);
+}
 
 /* The text with one or two of its values (numbers, true, false, null) replaced. */
 static void mutate(const char *text, uint64_t *random, str *out) {
@@ -41,7 +71,7 @@ static void mutate(const char *text, uint64_t *random, str *out) {
     for (size_t i = 0; i < n; i++) {
         if (i != at && (i != other || test_random(random) % 2)) continue;
         str_append(out, text + from, starts[i] - from);
-        str_puts(out, nonsense[test_random(random) % (sizeof nonsense / sizeof *nonsense)]);
+        str_puts(out, one_of(nonsense, sizeof nonsense / sizeof *nonsense, random));
         from = ends[i];
     }
     str_puts(out, text + from);
@@ -75,18 +105,28 @@ typedef struct count {
     int opened, refused;
 } count;
 
+static int variants(uint64_t *random) {
+    const char *text = getenv("HEARTH_HOSTILE");
+    if (text) *random = (uint64_t)time(NULL) * 1000003u + *random;
+    return text ? atoi(text) : VARIANTS;
+}
+
 static void try_variants(const char *dir, const char *config_path, const char *tensors, uint64_t *random, count *n) {
-    char   target[900], *config;
-    size_t bytes;
-    err    e;
-    str    text;
+    const int most = variants(random);
+    char      target[900], *config;
+    size_t    bytes;
+    err       e;
+    str       text, wider;
     str_init(&text);
+    str_init(&wider);
     assert_int_equal(file_read(&config, &bytes, config_path, 1 << 20, &e), 0);
     snprintf(target, sizeof target, "%s/model.safetensors", dir);
     unlink(target);
     assert_int_equal(symlink(tensors, target), 0);
-    for (int i = 0; i < VARIANTS; i++) {
-        mutate(config, random, &text);
+    for (int i = 0; i < most; i++) {
+        add_field(config, random, &wider);
+        mutate(i % 3 ? config : str_cstr(&wider), random, &text);
+        if (i % 3 == 1) add_field(config, random, &text);
         snprintf(target, sizeof target, "%s/config.json", dir);
         FILE *f = fopen(target, "wb");
         assert_non_null(f);
@@ -99,6 +139,16 @@ static void try_variants(const char *dir, const char *config_path, const char *t
     }
     free(config);
     str_deinit(&text);
+    str_deinit(&wider);
+}
+
+static void learn_names(const char *path) {
+    char  *config;
+    size_t bytes;
+    err    e;
+    if (file_read(&config, &bytes, path, 1 << 20, &e) < 0) return;
+    keep_names(config);
+    free(config);
 }
 
 /* Every model of a folder of tests/golden. */
@@ -119,9 +169,24 @@ static void try_folder(const char *folder, count *n) {
     test_temp_dir_remove(dir);
 }
 
+static void learn_folder(const char *folder) {
+    char           root[400], path[800];
+    struct dirent *d;
+    snprintf(root, sizeof root, "%.300s/tests/golden/%s", HEARTH_SOURCE_DIR, folder);
+    DIR *all = opendir(root);
+    assert_non_null(all);
+    while ((d = readdir(all))) {
+        snprintf(path, sizeof path, "%s/%.200s/config.json", root, d->d_name);
+        if (d->d_name[0] != '.') learn_names(path);
+    }
+    closedir(all);
+}
+
 static void test_configs(void **state) {
     static const char *const folders[] = { "models", "encoders" };
     (void)state;
+    for (int i = 0; i < 2; i++) learn_folder(folders[i]);
+    assert_true(n_names > 200);
     for (int i = 0; i < 2; i++) {
         count n = { 0 };
         try_folder(folders[i], &n);
