@@ -18,7 +18,7 @@ typedef struct suite {
     uint64_t          random;
     int               rounds; /* 1: the short form */
     bool              quick;  /* as little as states something: for tools that make everything slow */
-    long n_facts, n_failed;
+    long              n_facts, n_failed;
 } suite;
 
 #define FACT(s, cond, ...) suite_that((s), (cond), __FILE__, __LINE__, __VA_ARGS__)

@@ -580,6 +580,48 @@ static void check_products(check *c, const cuda_device *d, tensor_type type, int
     scene_close(c, &s);
 }
 
+/* Rows that are longer than a block's shared memory on most chips (28,672 columns in 16 bits, and tiles beside them): the usual
+ * way has the bits of unpacked weights. */
+static void check_wide(check *c, const cuda_device *d, tensor_type type) {
+    enum { ROWS = 40, COLS = 28672, N = 19 };
+    static const int counts[] = { 1, 3, 16, N };
+    err              e;
+    const int64_t    stride = ROWS + 1;
+    uint8_t         *file = drawn_staged(c, type, ROWS, COLS);
+    const size_t     row_bytes = cuda_row_bytes(type, COLS);
+    const int        power = power_of(type, file, row_bytes * ROWS);
+    float *x = alloc(N * COLS * 4), *few = alloc(N * (size_t)stride * 4), *many = alloc(N * (size_t)stride * 4);
+    check_fill_normal(c, x, N * COLS, 1);
+    buffer in = buffer_of(file, row_bytes * ROWS), dx = buffer_of(x, N * COLS * 4),
+           w = buffer_alloc(cuda_packed_bytes(type, ROWS, COLS)),
+           scratch = buffer_alloc(cuda_scratch_bytes(type, ROWS, COLS)), image = buffer_alloc(cuda_rows_bytes(N, COLS)),
+           scale = buffer_alloc(N * 4), out = buffer_alloc(N * (size_t)stride * 4);
+    must(cuda_pack(w.data, in.data, row_bytes, type, ROWS, COLS, power, NULL, &e), &e);
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        const int         n = counts[i];
+        cuda_product_args a = { .w = { type, ROWS, COLS, w.data, 0 },
+                                .x = { false, n, cuda_rows_pad(n), COLS, image.data, (float *)scale.data },
+                                .out = (float *)out.data,
+                                .out_stride = stride,
+                                .scratch = scratch.data,
+                                .w_scale = ldexpf(1, power) };
+        must(cuda_rows_make(&a.x, (float *)dx.data, COLS, NULL, &e), &e);
+        for (int way = 0; way < 2; way++) {
+            a.path = way ? CUDA_PATH_MMA : CUDA_PATH_AUTO;
+            must(cuda_product(d, &a, NULL, &e), &e);
+            must(cuda_wait(NULL, &e), &e);
+            must(cuda_copy_out(way ? many : few, out.data, (size_t)(n * stride) * 4, &e), &e);
+        }
+        long differ = 0;
+        for (int64_t k = 0; k < n * stride; k++) differ += k % stride < ROWS && bits(few[k]) != bits(many[k]);
+        CHECK(c, differ == 0, "%s of %d columns, %d rows: %ld values differ", drawn_name(type), COLS, n, differ);
+    }
+    buffer_free(c, &in, "file"), buffer_free(c, &dx, "x"), buffer_free(c, &w, "weights"),
+        buffer_free(c, &scratch, "scratch");
+    buffer_free(c, &image, "image"), buffer_free(c, &scale, "scale"), buffer_free(c, &out, "out");
+    free(file), free(x), free(few), free(many);
+}
+
 static void check_device(check *c, int number) {
     /* rows, columns; columns are made whole blocks of the type */
     static const int64_t shapes[][2] = { { 48, 512 },   { 200, 2304 },  { 33, 256 },  { 7, 96 },
@@ -607,6 +649,7 @@ static void check_device(check *c, int number) {
                 block == 1 || types[t] == TENSOR_E4M3_128 || types[t] == TENSOR_E5M2_32; /* number of columns */
             check_products(c, &d, types[t], shapes[i][0], any && i == 3 ? 77 : cols);
         }
+        if (types[t] != TENSOR_BF16 && (!c->quick || t % 4 == 0)) check_wide(c, &d, types[t]);
         printf("%s: %s\n", drawn_name(types[t]), c->n_failed == before ? "ok" : "FAILED");
     }
 }

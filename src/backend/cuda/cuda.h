@@ -167,6 +167,8 @@ size_t cuda_packed_turned(const cuda_exec *x);
 int    cuda_packed_put(cuda_exec *x, const nn_op *op, err *e);
 /* Whether rotations by position and the store in front can be done on the way. */
 bool cuda_packed_turns(const cuda_exec *x, const nn_op *op, const cuda_attn *a, const cuda_rope *r);
+bool cuda_packed_direct(const cuda_exec *x, const nn_op *op,
+                        const cuda_attn *a); /* single rows, from the pages' own bytes */
 int  cuda_packed_attn(cuda_exec *x, const nn_op *op, cuda_attn *a, err *e);
 
 /* pictures.c: what rows of pictures bring beside their embeddings. Floats of a row that are added further up; those of the

@@ -386,6 +386,51 @@ static bool is_normed(const cuda_exec *x, int number) {
     return cuda_is_dead(x, q->out, number + 5) && cuda_is_dead(x, k->out, number + 5);
 }
 
+/*
+ * How many chunks the rows are cut into, for different blocks, and how many rows at a time have room for what those leave; 0: one
+ * block takes all of a row's chunks. Where rows are few, so that the whole device reads.
+ */
+static int attn_chunks(const cuda_exec *x, const nn_op *op, cuda_attn *a, bool single) {
+    const int     n = x->batch.n_tok, top = a->chosen ? a->chosen_top * a->chosen_block : 0;
+    const int     most = a->chosen ? (top + CUDA_ATTN_CHUNK - 1) / CUDA_ATTN_CHUNK : x->max_chunks;
+    const int64_t blocks = (int64_t)n * a->pages.n_kv;
+    bool          halves = a->pages.step && a->pages.k_type == CUDA_PAGE_F16; /* one kernel for all lengths */
+    a->chunks = x->chunks < most ? x->chunks : most;
+    int64_t fit = (int64_t)x->parts_floats / cuda_attn_parts(1, a->n_head, a->dim_out, a->chunks);
+    /* Other kernels take tiles of rows. */
+    bool by_row =
+        x->layers[op->layer].is_packed ? single && cuda_packed_direct(x, op, a) : single || cuda_attn_plain(a);
+    if (!halves && (single || (a->chunks > 1 && blocks < 4 * (int64_t)x->device.sms)) &&
+        (fit >= n || (by_row && fit > 0)))
+        return fit < n ? (int)fit : n;
+    a->chunks = 0;
+    return n;
+}
+
+/* The same attention of n rows from row t on. */
+static cuda_attn attn_rows(const cuda_attn *a, int t, int n) {
+    cuda_attn b = *a;
+    b.batch.n_tok = n;
+    b.batch.pos += t, b.batch.seq_of += t, b.batch.row_end += t;
+    if (b.batch.row_begin) b.batch.row_begin += t;
+    b.q += (int64_t)t * a->n_head * a->dim_q;
+    if (b.q_turned) b.q_turned += (int64_t)t * a->n_head * a->dim_turned;
+    b.out += (int64_t)t * a->n_head * a->dim_out;
+    if (b.chosen) b.chosen += (int64_t)t * a->chosen_groups * (1 + a->chosen_top);
+    if (b.k) b.k += (int64_t)t * a->pages.n_kv * a->pages.dim_k, b.v += (int64_t)t * a->pages.n_kv * a->pages.dim_v;
+    if (b.table) b.table += (int64_t)t * 2 * a->turned;
+    return b;
+}
+
+static int start_attn(cuda_exec *x, const nn_op *op, const cuda_attn *a, int at_once, err *e) {
+    int rc = 0, n = x->batch.n_tok;
+    for (int t = 0; t < n && rc == 0; t += at_once) {
+        cuda_attn part = attn_rows(a, t, n - t < at_once ? n - t : at_once);
+        rc = x->layers[op->layer].is_packed ? cuda_packed_attn(x, op, &part, e) : cuda_op_attn(&part, x->stream, e);
+    }
+    return rc;
+}
+
 /* turn: NULL, or the first of the three ops in front that rotate and store, which are done on the way where possible;
  * norms: NULL, or the first of the two in front of those that norm q and k. */
 static int run_attn(cuda_exec *x, const nn_op *op, const nn_op *turn, const nn_op *norms, int *n_ops, err *e) {
@@ -417,20 +462,12 @@ static int run_attn(cuda_exec *x, const nn_op *op, const nn_op *turn, const nn_o
                               .apart_n = s->apart.n,
                               .apart_wide = s->apart.which ? (int)s->apart.which->n : 0,
                               .parts = (float *)(void *)(x->heap + x->areas.parts) };
-    int64_t             blocks = (int64_t)x->batch.n_tok * a.pages.n_kv;
-    int                 chunks = x->chunks;
     if (s->choice.ids) {
-        int64_t chosen = ((int64_t)s->choice.top * s->choice.block + CUDA_ATTN_CHUNK - 1) / CUDA_ATTN_CHUNK;
         a.chosen = (const int32_t *)(const void *)cuda_buf(x, s->choice.ids);
         a.chosen_groups = s->choice.n_group, a.chosen_top = s->choice.top, a.chosen_block = s->choice.block;
-        if (chosen < chunks) chunks = (int)chosen;
     }
-    bool single = !a.chosen && x->batch.n_tok == x->batch.n_seq && cuda_attn_single(&a);
-    /* Few rows: chunks by different blocks, so that the whole device reads. */
-    bool halves = a.pages.step && a.pages.k_type == CUDA_PAGE_F16; /* one kernel for all lengths */
-    if (!halves && (single || (chunks > 1 && blocks < 4 * (int64_t)x->device.sms)) &&
-        cuda_attn_parts(x->batch.n_tok, a.n_head, a.dim_out, chunks) <= (int64_t)x->parts_floats)
-        a.chunks = chunks;
+    bool      single = !a.chosen && x->batch.n_tok == x->batch.n_seq && cuda_attn_single(&a);
+    int       at_once = attn_chunks(x, op, &a, single);
     bool      packed = x->layers[op->layer].is_packed;
     cuda_rope r;
     if (turn) {
@@ -454,7 +491,7 @@ static int run_attn(cuda_exec *x, const nn_op *op, const nn_op *turn, const nn_o
         a.norm_eps = norms->u.norm.eps;
     }
     if (single && a.chunks) a.counts = (unsigned *)(void *)(x->heap + x->areas.counts);
-    return packed ? cuda_packed_attn(x, op, &a, e) : cuda_op_attn(&a, x->stream, e);
+    return start_attn(x, op, &a, at_once, e);
 }
 
 static int run_each(cuda_exec *x, int number, int end, const nn_op *op, err *e) {

@@ -98,9 +98,13 @@ static int make_rows(cuda_exec *x, const nn_op *op, cuda_attn *a, err *e) {
     return rc < 0 ? rc : cuda_packed_open(&p, &a->pages, x->chunks * CUDA_ATTN_CHUNK, &x->on_device, x->stream, e);
 }
 
-bool cuda_packed_turns(const cuda_exec *x, const nn_op *op, const cuda_attn *a, const cuda_rope *r) {
+bool cuda_packed_direct(const cuda_exec *x, const nn_op *op, const cuda_attn *a) {
     cuda_packed p = packed_of(x, op->layer);
-    return r->offset == 0 && r->head_dim == a->dim_q && cuda_attn_packed_can(a, &p);
+    return cuda_attn_packed_can(a, &p);
+}
+
+bool cuda_packed_turns(const cuda_exec *x, const nn_op *op, const cuda_attn *a, const cuda_rope *r) {
+    return r->offset == 0 && r->head_dim == a->dim_q && cuda_packed_direct(x, op, a);
 }
 
 int cuda_packed_attn(cuda_exec *x, const nn_op *op, cuda_attn *a, err *e) {

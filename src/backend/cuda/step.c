@@ -276,8 +276,11 @@ static cuda_step *step_of(cuda_exec *x) {
             s->adapted == x->adapt.on && s->n_axes == (b->pos_axes ? b->n_axes : 0))
             return s;
     }
-    cuda_step *s = &x->steps[x->next_step];
-    x->next_step = (x->next_step + 1) % CUDA_GRAPHS;
+    /* A size that came once gives way before a recording does. */
+    int at = x->next_step;
+    for (int i = 0; i < CUDA_GRAPHS && x->steps[at].graph; i++) at = (at + 1) % CUDA_GRAPHS;
+    cuda_step *s = &x->steps[at];
+    x->next_step = (at + 1) % CUDA_GRAPHS;
     cuda_graph_free(s->graph);
     *s = (cuda_step){ .n_tok = b->n_tok,
                       .n_seq = b->n_seq,

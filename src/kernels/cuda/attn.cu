@@ -168,6 +168,10 @@ template <bool F16> static __global__ __launch_bounds__(THREADS) void attn_kerne
     }
 }
 
+bool cuda_attn_plain(const cuda_attn *a) {
+    return !(a->pages.step && a->pages.k_type == CUDA_PAGE_F16) && (a->chosen || (!attn_many_can(a) && !attn_mma_can(a)));
+}
+
 int64_t cuda_attn_parts(int64_t rows, int n_head, int dim_out, int chunks) {
     return rows * n_head * chunks * (dim_out + 2);
 }

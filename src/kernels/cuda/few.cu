@@ -35,6 +35,7 @@ struct few_args {
     int            early; /* places of the ring that are filled before the activations are there */
     int            pace;  /* places of all rings under way at a time while one row is waited for; 0: few_feed does not run */
     int            x_row; /* number of the first activation row in its image, for the swizzle */
+    int            far;   /* activations stay in memory: shared memory has no room for them (before Hopper) */
     int            up;   /* not 0: row tile i of the first matrix goes with row tile i + up, its gate and what it gates */
     cuda_act       act;
     const float   *row; /* not NULL: the one activation row in f32, which every block brings to 16 bits itself */
@@ -46,6 +47,13 @@ struct few_args {
     product_end end;
     cuda_ahead  ahead;
 };
+
+/* Hopper's blocks always have room for them, if they share them out in a cluster. */
+#ifdef CUDA_HOPPER
+__device__ static inline bool is_far(const few_args &) { return false; }
+#else
+__device__ static inline bool is_far(const few_args &a) { return a.far; }
+#endif
 
 /* Two small tiles, one behind the other, as one: half as many copies and turns of a ring. */
 template <class T> struct few_twice : unpack_plain {
@@ -213,10 +221,33 @@ __device__ static inline void few_times_rows(float acc[MT][NT][4], const uint32_
     }
 }
 
-/* Multiplies one column tile: 16 * MT weight rows, COLS columns, NT * 8 activation rows. */
+#ifndef CUDA_HOPPER
+/* The same from the image in memory; x is that of the first row. */
+template <bool BF16, int NT, int MT>
+__device__ static inline void few_times_far(float acc[MT][NT][4], const uint32_t fa[MT][4][4], const uint8_t *x, int n,
+                                            int x_row, int lane) {
+#pragma unroll
+    for (int nt = 0; nt < NT; nt++) {
+        const int      row = min(nt * 8 + lane / 4, n - 1);
+        const uint8_t *from = x + row * CUDA_ROW_BYTES + lane % 4 * 4;
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            uint32_t b[2];
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                b[i] = *reinterpret_cast<const uint32_t *>(from + ((2 * k + i) ^ ((row + x_row) & 7)) * 16);
+#pragma unroll
+            for (int m = 0; m < MT; m++) mma16<BF16>(acc[m][nt], fa[m][k], b[0], b[1]);
+        }
+    }
+}
+#endif
+
+/* Multiplies one column tile: 16 * MT weight rows, COLS columns, NT * 8 activation rows. x_step: from 64 columns of x to the
+ * next ones. */
 template <class T, int NT, int MT, bool ONE>
 __device__ static inline void few_multiply(float acc[MT][NT][4], const uint8_t *tile, uint8_t *scratch,
-                                           const uint8_t *x, int n, int x_row, int lane) {
+                                           const uint8_t *x, int x_step, const few_args &a, int lane) {
     if (T::SCRATCH) {
 #pragma unroll
         for (int m = 0; m < MT; m++) T::prepare(tile + m * T::BYTES, scratch + m * T::SCRATCH, lane);
@@ -227,10 +258,17 @@ __device__ static inline void few_multiply(float acc[MT][NT][4], const uint8_t *
         uint32_t fa[MT][4][4];
 #pragma unroll
         for (int m = 0; m < MT; m++) T::fragments(fa[m], tile + m * T::BYTES, scratch + m * T::SCRATCH, b, lane);
-        if constexpr (ONE)
+        if constexpr (ONE) {
             few_times_one<T::BF16, MT>(acc, fa, x + b * CUDA_ROW_BYTES, lane);
-        else
-            few_times_rows<T::BF16, NT, MT>(acc, fa, smem_at(x) + b * n * CUDA_ROW_BYTES, n, x_row, lane);
+        } else {
+#ifndef CUDA_HOPPER
+            if (is_far(a)) {
+                few_times_far<T::BF16, NT, MT>(acc, fa, x + (int64_t)b * x_step, a.n, a.x_row, lane);
+                continue;
+            }
+#endif
+            few_times_rows<T::BF16, NT, MT>(acc, fa, smem_at(x) + b * x_step, a.n, a.x_row, lane);
+        }
     }
 }
 
@@ -327,7 +365,7 @@ template <int MT, int NT> struct few_meeting {
 
 /* The activations of the block's slices: [block of 64 columns][n rows] of the image, blocks b0.. to shared memory. */
 __device__ static inline void few_load_rows(const few_args &a, uint32_t x, float *scale, int b0, int n_blocks) {
-    for (int i = (int)threadIdx.x; i < n_blocks * a.n * 8; i += WARPS * 32) {
+    for (int i = (int)threadIdx.x; i < n_blocks * a.n * 8 && !is_far(a); i += WARPS * 32) {
         const int row = i / 8 % a.n, block = i / 8 / a.n;
         copy16(x + i * 16, a.x + ((int64_t)(b0 + block) * a.n_pad + row) * CUDA_ROW_BYTES + i % 8 * 16);
     }
@@ -504,7 +542,8 @@ static __global__ __launch_bounds__(ONE && MT == 1 ? 640 : WARPS * 32, 1) void f
 
     /* The blocks of a cluster meet as a whole: every group goes as many rounds as the first. */
     const int      end = a.log_cluster ? n_tiles + n_teams * group : n_tiles;
-    const uint8_t *x_slice = x + (kt0 * BLOCKS - b0) * a.n * CUDA_ROW_BYTES;
+    const int      x_step = (is_far(a) ? a.n_pad : a.n) * CUDA_ROW_BYTES;
+    const uint8_t *x_slice = is_far(a) ? a.x + (int64_t)kt0 * BLOCKS * x_step : x + (kt0 * BLOCKS - b0) * x_step;
     meeting        meet = { a,
                             scale,
                             smem_at(red) + (group << log_spc) * warp_bytes,
@@ -524,10 +563,10 @@ static __global__ __launch_bounds__(ONE && MT == 1 ? 640 : WARPS * 32, 1) void f
         float          acc[MT][NT][4] = {};
         const uint8_t *xk = x_slice;
         const int      last = tile < n_tiles ? n_kt : 0;
-        for (int kt = 0; kt < last; kt++, xk += BLOCKS * a.n * CUDA_ROW_BYTES) {
+        for (int kt = 0; kt < last; kt++, xk += BLOCKS * x_step) {
             if (kt == last / 2) meet.fetch();
             in.wait(slot, parity, a.stages);
-            few_multiply<T, NT, MT, ONE>(acc, ring + slot * (MT * T::BYTES), scratch, xk, a.n, a.x_row, lane);
+            few_multiply<T, NT, MT, ONE>(acc, ring + slot * (MT * T::BYTES), scratch, xk, x_step, a, lane);
             __syncwarp();
             in.next(slot);
             if (++slot == a.stages) slot = 0, parity ^= 1;
@@ -546,13 +585,14 @@ static __global__ __launch_bounds__(ONE && MT == 1 ? 640 : WARPS * 32, 1) void f
 struct few_choice {
     int    n, mt, cluster, stages, least; /* least: stages that will do */
     bool   gated;                         /* two row tiles: a gate and what it gates */
+    bool   far;                           /* activations are not in shared memory */
     size_t smem, beside;
 };
 
 /* Shared memory of one block; stages 0: without the ring. */
 static size_t few_smem(const product_shape &p, const few_choice &c, int cluster, int stages) {
     return (size_t)WARPS * c.mt * (2 * c.n * CUDA_TILE_ROWS * 4 + p.scratch_bytes + stages * p.tile_bytes) +
-           (size_t)c.n * (p.slices / cluster) * p.slice_cols * 2;
+           (c.far ? 0 : (size_t)c.n * (p.slices / cluster) * p.slice_cols * 2);
 }
 
 /* Places of the ring that are filled before the activations are there. Whatever is asked for before one row makes it come
@@ -660,7 +700,7 @@ static int few_start_type(const cuda_device *d, const cuda_product_args *a, cons
 /*
  * How many rows at once, and the rest of the plan. Two places per warp at least, and what the next kernel wants; where a block
  * has 99 KB that is too much for large tiles, and one place without anything beside it does: 16 warps are enough to read
- * while others multiply.
+ * while others multiply. Where rows are so long that a block has no room for one of them, they are read where they are.
  */
 static bool few_choose_rows(const cuda_device *d, const product_shape &p, const cuda_few_plan *want, size_t beside, int64_t rows,
                             bool gated, few_choice *c) {
@@ -673,7 +713,11 @@ static bool few_choose_rows(const cuda_device *d, const product_shape &p, const 
             if (few_choose_tile(d, p, want, c)) return true;
         }
     }
-    return false;
+    if (d->code >= 90) return false;
+    *c = few_choice{};
+    c->gated = gated, c->least = 1, c->far = true;
+    c->n = rows < CUDA_FEW ? (int)rows : CUDA_FEW;
+    return few_choose_tile(d, p, want, c);
 }
 
 /* Two small tiles as one, where they can be. */
@@ -719,6 +763,7 @@ int product_few(const cuda_device *d, const cuda_product_args *a, cuda_stream s,
                        few_early(a, p, c, pace),
                        pace,
                        (int)row,
+                       c.far,
                        a->glu ? (int)(a->more[0].first / CUDA_TILE_ROWS) : 0,
                        a->act,
                        a->row,

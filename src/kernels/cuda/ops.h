@@ -218,6 +218,7 @@ typedef struct cuda_attn {
     int       chunks; /* that the longest row has, rounded up at will; 0: one block folds all */
 } cuda_attn;
 int     cuda_op_attn(const cuda_attn *a, cuda_stream s, err *e);
+bool    cuda_attn_plain(const cuda_attn *a);      /* whether it is computed row by row, in f32 (attn.cu) */
 bool    cuda_attn_single(const cuda_attn *a);     /* whether rows of sequences of one row are best computed by chunks */
 bool    cuda_attn_step_can(int dim_k, int dim_v); /* whether keys and values of a step's rows may be f16 */
 bool    cuda_attn_turns(const cuda_attn *a, const cuda_rope *r);

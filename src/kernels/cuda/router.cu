@@ -95,8 +95,9 @@ static size_t bytes_of(int64_t cols, int n_expert, int64_t rows) {
 }
 
 bool cuda_can_router(int64_t cols, int n_expert, int64_t rows) {
+    const int room = cuda_block_smem() - 1024; /* beside what the kernel has itself */
     return rows <= CUDA_EXPERTS_TOKENS && cols > CUDA_NORM_HEADS && row_fits(cols, THREADS * 8 * CHUNKS) &&
-           bytes_of(cols, n_expert, rows) <= ROOM;
+           bytes_of(cols, n_expert, rows) <= (size_t)(room < ROOM ? room : ROOM);
 }
 
 int cuda_op_router(const cuda_router *a, cuda_stream s, err *e) {
