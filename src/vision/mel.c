@@ -2,6 +2,7 @@
 /* In double precision: quiet frequencies stand 1e-8 below the loudest ones, and single precision would lose them. */
 #include "vision/mel.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,7 +102,7 @@ static void transform_step(const tables *t, const waves *restrict from, waves *r
  * imaginary parts. */
 static void power_of(const tables *t, const double frame[MAX_LENGTH], double power[MAX_FREQS]) {
     waves room[2], *x = &room[0], *next = &room[1];
-    int   half = t->length / 2;
+    int   half = t->length / 2; /* 2, 4 and 5 times each other */
     for (int i = 0; i < half; i++) {
         x->re[i] = frame[2 * i];
         x->im[i] = frame[2 * i + 1];
@@ -109,6 +110,7 @@ static void power_of(const tables *t, const double frame[MAX_LENGTH], double pow
     for (int len = half, lines = 1; len > 1;) {
         int    radix = len % 5 == 0 ? 5 : len % 4 == 0 ? 4 : 2;
         waves *old = x;
+        assert(len % radix == 0);
         transform_step(t, x, next, len, radix, lines);
         x = next;
         next = old;
@@ -117,7 +119,8 @@ static void power_of(const tables *t, const double frame[MAX_LENGTH], double pow
     }
     for (int k = 0; k < t->freqs; k++) { /* apart again: the odd ones turn */
         int    a = k % half, b = (half - k) % half;
-        double even_re = (x->re[a] + x->re[b]) / 2, even_im = (x->im[a] - x->im[b]) / 2;
+        double even_re = (x->re[a] + x->re[b]) / 2, // cppcheck-suppress uninitvar ; filled by the steps above
+            even_im = (x->im[a] - x->im[b]) / 2;
         double odd_re = (x->im[a] + x->im[b]) / 2, odd_im = (x->re[b] - x->re[a]) / 2;
         double c = t->cosine[k], s = t->sine[k];
         double re = even_re + odd_re * c + odd_im * s, im = even_im + odd_im * c - odd_re * s;

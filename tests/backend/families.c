@@ -40,6 +40,7 @@ static const nn_config_set shape[] = {
     { "ssm.group_count", 1, false },
     { "shortconv.l_cache", 3, false },
     { "kda.head_dim", 32, false },
+    { "expert_gating_func", 2, true },
 };
 /* A family that has experts anyway; another one would become a mixture by these keys. */
 static const nn_config_set experts[] = {

@@ -199,7 +199,7 @@ int main(int argc, char **argv) {
     if (!check_begin(&c, argc, argv)) return check_end(&c);
     if (cuda_device_count(&e) == 0) {
         printf("skipped: no device: %s\n", e.msg);
-        return check_end(&c);
+        return 0;
     }
     must(cuda_device_open(&d, 0, &e), &e);
     for (int i = 0; i < (c.quick ? 12 : 60); i++) check_case(&c, check_int(&c, 30, 300));
