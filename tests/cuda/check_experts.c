@@ -304,7 +304,9 @@ static void check_types(check *c) {
                                  TENSOR_NF4_64, TENSOR_Q3_K,  TENSOR_PAIR2,    TENSOR_PAIR3,   TENSOR_IQ2_XXS,
                                  TENSOR_IQ2_XS, TENSOR_IQ2_S, TENSOR_IQ3_XXS,  TENSOR_IQ3_S,   TENSOR_IQ1_S,
                                  TENSOR_IQ1_M };
-    static const struct { int cols, ff; } shapes[] = { { 2048, 768 }, { 768, 256 }, { 2816, 512 }, { 1024, 1280 } };
+    static const struct {
+        int cols, ff;
+    } shapes[] = { { 2048, 768 }, { 768, 256 }, { 2816, 512 }, { 1024, 1280 }, { 7168, 256 } };
     static const int counts[] = { 1, 2, 4, 5, 33, MOST };
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
@@ -328,7 +330,8 @@ static void check_types(check *c) {
 /* --- routers ------------------------------------------------------------------------------------------------------ */
 
 static void check_router(check *c, int64_t cols, int n_expert, int n, bool softmax, bool biased) {
-    int    n_used = n_expert < 8 ? n_expert : 8;
+    int n_used = n_expert < 8 ? n_expert : 8;
+    if (!cuda_can_router(cols, n_expert, n)) return;
     size_t row = (size_t)(n * cols) * sizeof(float), score = (size_t)(n * n_expert) * sizeof(float),
            choice = (size_t)(n * n_used * 2) * sizeof(float);
     float    *x = random_floats(c, (size_t)(n * cols), 3.0f), *nw = random_floats(c, (size_t)cols, 1.0f);
@@ -398,6 +401,7 @@ int main(int argc, char **argv) {
         check_router(&c, 2880, 32, n, true, true);
         check_router(&c, 1024, 300, n, false, true);
         check_router(&c, 4096, 8, n, true, false);
+        check_router(&c, 7168, 384, n, true, false);
     }
     check_types(&c);
     const int rc = check_end(&c);

@@ -150,7 +150,7 @@ static size_t least_rings(const product_shape &p, int warps) {
 bool cuda_can_many_experts(tensor_type type, int64_t cols) {
     const size_t        rows = rows_bytes(cols, CUDA_ITEM_ROWS);
     const product_shape p = shape_of(type, cols);
-    return product_is_tiled(type) && rows <= 100 * 1024 && rows + least_rings(p, 8) <= block_bytes(ROOM, p.shared_bytes);
+    return product_is_tiled(type) && rows + least_rings(p, 8) <= block_bytes(ROOM, p.shared_bytes);
 }
 
 int cuda_item_rows(tensor_type type, int64_t rows, int n_expert, int64_t cols) {
@@ -167,7 +167,9 @@ int cuda_item_rows(tensor_type type, int64_t rows, int n_expert, int64_t cols) {
 template <class T, int NT, int MATS, int WARPS> static int start(many_args &g, cuda_stream s, err *e) {
     const cuda_many_experts &a = g.a;
     const size_t             fixed = rows_bytes(a.cols, NT * 8) + WARPS * T::SCRATCH;
-    const size_t             room = block_bytes(ROOM, T::SHARED) * WARPS / 16; /* one block of 16 warps on a multiprocessor, or two of 8 */
+    const size_t             all = block_bytes(ROOM, T::SHARED), part = all * WARPS / 16;
+    /* One block of 16 warps on a multiprocessor, or two of 8 where their rows leave room for copies. */
+    const size_t room = fixed + 2 * WARPS * T::BYTES <= part ? part : all;
     g.stages = fixed < room ? (int)((room - fixed) / (WARPS * T::BYTES)) : 0;
     g.stages = g.stages > RING_STAGES ? RING_STAGES : g.stages < 2 ? 2 : g.stages;
     /* A few tiles of a warp at least, so that the rows are not brought for one. */
