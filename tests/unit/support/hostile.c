@@ -58,30 +58,77 @@ static const char *number_at(const char *text, size_t from) {
     return NULL;
 }
 
-static char *replace(const char *text, uint64_t *random) {
-    const char *value = values[test_random(random) % (sizeof values / sizeof *values)];
+/* Names of fields that some file has. */
+enum { MAX_NAMES = 600, NAME_BYTES = 64 };
+static char names[MAX_NAMES][NAME_BYTES];
+static int  n_names;
+
+void hostile_learn(const char *text) {
+    for (const char *p = text; (p = strchr(p, '"'));) {
+        size_t n = strcspn(++p, "\"");
+        bool   known = n == 0 || n >= NAME_BYTES || n_names == MAX_NAMES || p[n] != '"' || p[n + 1] != ':';
+        for (int i = 0; i < n_names && !known; i++) known = strncmp(names[i], p, n) == 0 && !names[i][n];
+        if (!known) snprintf(names[n_names++], NAME_BYTES, "%.*s", (int)n, p);
+        p += n + (p[n] == '"');
+    }
+}
+
+static const char *one_value(uint64_t *random) {
+    return values[test_random(random) % (sizeof values / sizeof *values)];
+}
+
+/* One that may make sense: twice as much, half, one more, one less, the same again. */
+int64_t hostile_near(int64_t x, uint64_t *random) {
+    switch (test_random(random) % 6) {
+    case 0: return x > INT64_MAX / 2 ? x : x * 2;
+    case 1: return x / 2;
+    case 2: return x < INT64_MAX ? x + 1 : x;
+    case 3: return x > INT64_MIN ? x - 1 : x;
+    case 4: return x > INT64_MAX / 8 ? x : x * 8;
+    default: return x / 4;
+    }
+}
+
+/* With another number in the place of one of its own. */
+static void replace(const char *text, uint64_t *random, str *out) {
     const char *at = number_at(text, test_random(random) % strlen(text));
     if (!at) at = number_at(text, 0);
     assert_non_null(at);
     size_t n = strspn(at, "0123456789.eE+-");
-    str    out;
-    str_init(&out);
-    str_append(&out, text, (size_t)(at - text));
-    str_puts(&out, value);
-    str_puts(&out, at + n);
-    char *made = strdup(str_cstr(&out));
-    assert_non_null(made);
-    str_deinit(&out);
-    return made;
+    str_append(out, text, (size_t)(at - text));
+    if (test_random(random) % 3 == 0 && n < 12)
+        str_printf(out, "%" PRId64, hostile_near(strtoll(at, NULL, 10), random));
+    else
+        str_puts(out, one_value(random));
+    str_puts(out, at + n);
+}
+
+/* With a field more in one of its objects, which has another name than all others. */
+static void add_field(const char *text, uint64_t *random, str *out) {
+    const char *name = n_names ? names[test_random(random) % (uint64_t)n_names] : "head_dim";
+    const char *at = strchr(text + test_random(random) % strlen(text), '{');
+    char        quoted[NAME_BYTES + 3];
+    if (!at) at = strchr(text, '{');
+    snprintf(quoted, sizeof quoted, "\"%s\":", name);
+    str_append(out, text, (size_t)(at + 1 - text));
+    if (at[1] != '}' && !strstr(text, quoted)) str_printf(out, "%s %s,", quoted, one_value(random));
+    str_puts(out, at + 1);
 }
 
 char *hostile_json(const char *text, uint64_t *random) {
-    char *out = replace(text, random);
-    while (test_random(random) % 4 == 0 && number_at(out, 0)) {
-        char *more = replace(out, random);
+    char *out = strdup(text);
+    do {
+        str next;
+        str_init(&next);
+        if (test_random(random) % 6 == 0)
+            add_field(out, random, &next);
+        else
+            replace(out, random, &next);
         free(out);
-        out = more;
-    }
+        out = strdup(str_cstr(&next));
+        assert_non_null(out);
+        str_deinit(&next);
+    } while (test_random(random) % 4 == 0 && number_at(out, 0));
     return out;
 }
 

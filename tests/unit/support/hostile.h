@@ -16,9 +16,13 @@
 /* How many rounds to make; *random is where they begin. */
 int hostile_rounds(int usual, uint64_t *random);
 
-/* A text of JSON with one of its numbers, now and then several, replaced. The caller frees it. */
+/* A text of JSON with one of its numbers, now and then several, replaced, or with a field more of a name that was learned. The
+ * caller frees it. */
 char *hostile_json(const char *text, uint64_t *random);
-void  hostile_write(const char *dir, const char *name, const char *text);
+void  hostile_learn(const char *text);
+/* A number that is not far from another one. */
+int64_t hostile_near(int64_t x, uint64_t *random);
+void    hostile_write(const char *dir, const char *name, const char *text);
 
 /* A round that takes longer than this on a processor fails the test (what: its file). */
 enum { HOSTILE_SECONDS = 10 };

@@ -24,16 +24,22 @@ enum { N_FAMILIES = sizeof families / sizeof *families };
 
 static const char *const names[] = { "config.json", "preprocessor_config.json" };
 
-/* A directory with its tensors and, at first, its files. */
-static char *make_dir(const char *family, char *texts[2]) {
-    char  *dir = test_temp_dir(), *to = path_join(dir, "model.safetensors"), from[512];
+static char *read_text(const char *family, const char *name) {
+    char  *text, path[512];
     size_t n;
     err    e = { 0 };
+    snprintf(path, sizeof path, DIR "%s/%s", family, name);
+    assert_int_equal(file_read(&text, &n, path, 1 << 20, &e), 0);
+    return text;
+}
+
+/* A directory with its tensors and, at first, its files. */
+static char *make_dir(const char *family, char *texts[2]) {
+    char *dir = test_temp_dir(), *to = path_join(dir, "model.safetensors"), from[512];
     snprintf(from, sizeof from, DIR "%s/model.safetensors", family);
     assert_int_equal(symlink(from, to), 0);
     for (int i = 0; i < 2; i++) {
-        snprintf(from, sizeof from, DIR "%s/%s", family, names[i]);
-        assert_int_equal(file_read(&texts[i], &n, from, 1 << 20, &e), 0);
+        texts[i] = read_text(family, names[i]);
         hostile_write(dir, names[i], texts[i]);
     }
     free(to);
@@ -77,6 +83,11 @@ static void test_numbers(void **state) {
     sound    sounds[HOSTILE_SOUNDS];
     (void)state;
     hostile_sounds(sounds);
+    for (int i = 0; i < 2 * N_FAMILIES; i++) {
+        char *text = read_text(families[i / 2], names[i % 2]);
+        hostile_learn(text);
+        free(text);
+    }
     for (int i = 0; i < N_FAMILIES; i++) change(families[i], sounds, rounds, &random);
     hostile_sounds_free(sounds);
 }

@@ -427,6 +427,7 @@ static void test_refused(void **state) {
         { "qwen2_5_omni", { { "\"n_window\": 6", "\"n_window\": 7" } }, "fit" },
         { "qwen2_5_omni", { { "\"n_window\": 6", "\"n_window\": 40" } }, "fit" },
         { "glmasr", { { "\"intermediate_size\": 128", "\"intermediate_size\": 96" } }, "fit" },
+        { "glmasr", { { "\"max_position_embeddings\": 20", "\"max_position_embeddings\": 4100" } }, "up to 4096" },
         { "qwen3_asr", { { "\"n_window\": 50", "\"n_window\": 0" } }, "fit" },
         { "qwen3_asr", { { "\"n_window_infer\": 200", "\"n_window_infer\": 150" } }, "fit" },
         { "qwen3_asr", { { "\"num_mel_bins\": 16", "\"num_mel_bins\": 24" } }, "fit" },

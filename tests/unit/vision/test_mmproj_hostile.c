@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define EYES HEARTH_SOURCE_DIR "/tests/golden/vision/"
 #define EARS HEARTH_SOURCE_DIR "/tests/golden/hearing/"
@@ -46,14 +47,22 @@ static const tensor_type tensor_types[] = { TENSOR_F32, TENSOR_F16, TENSOR_BF16,
 static bool is_signed(meta_type t) { return t == META_I8 || t == META_I16 || t == META_I32 || t == META_I64; }
 static bool is_real(meta_type t) { return t == META_F32 || t == META_F64; }
 
-static void change_number(meta_value *v, uint64_t *random) {
-    if (test_random(random) % 8 == 0) v->type = ONE_OF(number_types, random);
+static void take_number(meta_value *v, uint64_t *random) {
     if (is_real(v->type))
         v->u.f = ONE_OF(reals, random);
     else if (is_signed(v->type))
         v->u.i = ONE_OF(ints, random);
     else
         v->u.u = (uint64_t)ONE_OF(ints, random);
+}
+
+static void change_number(meta_value *v, uint64_t *random) {
+    if (!is_real(v->type) && test_random(random) % 3 == 0) {
+        v->u.i = hostile_near(v->u.i, random);
+    } else {
+        if (test_random(random) % 8 == 0) v->type = ONE_OF(number_types, random);
+        take_number(v, random);
+    }
     /* What fits into the type. */
     if (v->type == META_BOOL) v->u.u &= 1;
     if (v->type == META_U8) v->u.u &= UINT8_MAX;
@@ -153,11 +162,11 @@ static void write_key(gguf_writer *w, const gguf_key *k, bool change, uint64_t *
     if (gguf_writer_set(w, k->name, &v, &e) < 0) fail_msg("%s: %s", k->name, e.msg);
 }
 
-/* What the shape has more than the file is zero; *keep is for the caller to free. */
-static void write_tensor(gguf_writer *w, const model_tensor *from, bool change, void **keep, uint64_t *random) {
+/* What the shape has more than the file is zero; *keep is for the caller to free. Returns the bytes; 0: it is left out. */
+static size_t write_tensor(gguf_writer *w, const model_tensor *from, bool change, void **keep, uint64_t *random) {
     model_tensor t = *from;
     err          e = { 0 };
-    if (change && test_random(random) % 12 == 0) return;
+    if (change && test_random(random) % 12 == 0) return 0;
     if (change) change_shape(&t, random);
     if (change && tensor_table_bytes(&t, &t.bytes, &e) < 0) t = *from;
     uint8_t *data = *keep = calloc(1, t.bytes ? t.bytes : 1);
@@ -166,11 +175,33 @@ static void write_tensor(gguf_writer *w, const model_tensor *from, bool change, 
     if (change && test_random(random) % 8 == 0) memset(data, 0xFF, t.bytes); /* no numbers */
     if (gguf_writer_add(w, from->name, t.type, t.n_dims, t.dims, data, t.bytes, &e) < 0)
         fail_msg("%s: %s", from->name, e.msg);
+    return t.bytes;
+}
+
+/* Without waiting for the disk, as gguf_writer_write does. */
+static void write_file(gguf_writer *w, const char *path, void *const *data, const size_t *sizes, size_t n) {
+    uint64_t *offsets = calloc(n + 1, sizeof *offsets), bytes;
+    FILE     *f = fopen(path, "wb");
+    str       head;
+    err       e = { 0 };
+    assert_non_null(f);
+    str_init(&head);
+    if (gguf_writer_head(w, &head, offsets, &bytes, &e) < 0) fail_msg("%s", e.msg);
+    assert_int_equal(fwrite(str_cstr(&head), 1, head.len, f), head.len);
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(fseek(f, (long)offsets[i], SEEK_SET), 0);
+        assert_int_equal(fwrite(data[i], 1, sizes[i], f), sizes[i]);
+    }
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(truncate(path, (off_t)bytes), 0);
+    str_deinit(&head);
+    free(offsets);
 }
 
 /* The file again, with some of its keys and tensors changed. */
 static void write_changed(const source *s, const char *path, uint64_t *random) {
     size_t       changed[MOST_CHANGES], n = 1 + test_random(random) % MOST_CHANGES, n_keys = s->head.n_keys;
+    size_t      *sizes = calloc(s->tensors.count + 1, sizeof *sizes), written = 0;
     void       **kept = calloc(s->tensors.count + 1, sizeof *kept);
     gguf_writer *w;
     err          e = { 0 };
@@ -182,15 +213,18 @@ static void write_changed(const source *s, const char *path, uint64_t *random) {
     for (size_t i = 0; i < n_keys + s->tensors.count; i++) {
         bool change = false;
         for (size_t k = 0; k < n; k++) change = change || changed[k] == i;
-        if (i < n_keys)
+        if (i < n_keys) {
             write_key(w, &s->head.keys[i], change && strcmp(s->head.keys[i].name, "general.architecture") != 0, random);
-        else
-            write_tensor(w, &s->tensors.items[i - n_keys], change, &kept[i - n_keys], random);
+        } else {
+            sizes[written] = write_tensor(w, &s->tensors.items[i - n_keys], change, &kept[written], random);
+            written += sizes[written] > 0;
+        }
     }
-    if (gguf_writer_write(w, path, &e) < 0) fail_msg("%s", e.msg);
+    write_file(w, path, kept, sizes, written);
     gguf_writer_free(w);
-    for (size_t i = 0; i < s->tensors.count; i++) free(kept[i]);
+    for (size_t i = 0; i < written; i++) free(kept[i]);
     free(kept);
+    free(sizes);
 }
 
 /* --- what becomes of them --- */

@@ -89,6 +89,11 @@ static void test_numbers(void **state) {
     pixels   p[HOSTILE_PICTURES];
     (void)state;
     hostile_pictures(p);
+    for (int i = 0; i < 2 * N_FAMILIES; i++) {
+        char *text = read_text(families[i / 2], names[i % 2]);
+        hostile_learn(text);
+        free(text);
+    }
     for (int i = 0; i < N_FAMILIES; i++) change(families[i], p, rounds, &random);
     hostile_pictures_free(p);
 }
