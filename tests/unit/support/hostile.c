@@ -155,14 +155,15 @@ void hostile_end(const hostile_clock *c) {
 /* --- pictures and sounds --- */
 
 void hostile_pictures(pixels p[HOSTILE_PICTURES]) {
-    static const int sizes[][2] = { { 2000, 1 }, { 1, 2000 } };
+    static const int sizes[][2] = { { 2000, 1 }, { 1, 2000 }, { 1, 1 }, { 211, 97 } };
     char            *data = NULL;
     size_t           n;
     err              e = { 0 };
     assert_int_equal(file_read(&data, &n, HEARTH_SOURCE_DIR "/tests/golden/vision/pictures/b.png", 1 << 20, &e), 0);
     assert_int_equal(media_decode(&p[0], data, n, &media_default_limits, &e), 0);
     free(data);
-    for (int i = 0; i < 2; i++) assert_int_equal(pixels_init(&p[i + 1], sizes[i][0], sizes[i][1], &e), 0);
+    for (int i = 0; i < HOSTILE_PICTURES - 1; i++)
+        assert_int_equal(pixels_init(&p[i + 1], sizes[i][0], sizes[i][1], &e), 0);
 }
 
 void hostile_pictures_free(pixels p[HOSTILE_PICTURES]) {

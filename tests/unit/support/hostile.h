@@ -33,8 +33,8 @@ typedef struct hostile_clock {
 hostile_clock hostile_begin(const char *what);
 void          hostile_end(const hostile_clock *c);
 
-enum { HOSTILE_PICTURES = 3, HOSTILE_SOUNDS = 4 };
-/* A real one, and two that are all length. */
+enum { HOSTILE_PICTURES = 5, HOSTILE_SOUNDS = 4 };
+/* A real one, two that are all length, one of a pixel, and one of an odd size. */
 void hostile_pictures(pixels p[HOSTILE_PICTURES]);
 void hostile_pictures_free(pixels p[HOSTILE_PICTURES]);
 /* Noise: a sample, nearly a frame, a second, three. */

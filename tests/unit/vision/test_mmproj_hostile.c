@@ -131,6 +131,29 @@ static void change_shape(model_tensor *t, uint64_t *random) {
     }
 }
 
+/* One size in the place of another wherever it stands, so that keys and shapes still fit each other. */
+typedef struct exchange {
+    int64_t from, to; /* from 0: none */
+} exchange;
+
+static exchange take_exchange(const model_tensor *t, uint64_t *random) {
+    static const int64_t sizes[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 20, 24, 33, 40, 48, 63, 100, 130 };
+    if (test_random(random) % 3 || !t->n_dims) return (exchange){ 0 };
+    int64_t from = t->dims[test_random(random) % (uint64_t)t->n_dims];
+    return (exchange){ from, test_random(random) % 3 ? ONE_OF(sizes, random) : hostile_near(from, random) };
+}
+
+static void exchange_value(const exchange *x, meta_value *v) {
+    bool number = v->type != META_STRING && v->type != META_ARRAY && v->type != META_BOOL && !is_real(v->type);
+    if (number && x->from && v->u.i == x->from) v->u.i = x->to;
+}
+
+static void exchange_dims(const exchange *x, model_tensor *t) {
+    for (int d = 0; d < t->n_dims; d++) {
+        if (x->from && t->dims[d] == x->from && x->to > 0) t->dims[d] = x->to;
+    }
+}
+
 /* --- files --- */
 
 typedef struct source {
@@ -153,22 +176,25 @@ static void free_source(source *s) {
     free(s->data);
 }
 
-static void write_key(gguf_writer *w, const gguf_key *k, bool change, uint64_t *random) {
+static void write_key(gguf_writer *w, const gguf_key *k, bool change, const exchange *x, uint64_t *random) {
     uint8_t    room[MOST_ELEMENTS * 8];
     meta_value v = k->value;
     err        e = { 0 };
     if (change && test_random(random) % 8 == 0) return;
+    exchange_value(x, &v);
     if (change) change_value(&v, room, random);
     if (gguf_writer_set(w, k->name, &v, &e) < 0) fail_msg("%s: %s", k->name, e.msg);
 }
 
 /* What the shape has more than the file is zero; *keep is for the caller to free. Returns the bytes; 0: it is left out. */
-static size_t write_tensor(gguf_writer *w, const model_tensor *from, bool change, void **keep, uint64_t *random) {
+static size_t write_tensor(gguf_writer *w, const model_tensor *from, bool change, const exchange *x, void **keep,
+                           uint64_t *random) {
     model_tensor t = *from;
     err          e = { 0 };
     if (change && test_random(random) % 12 == 0) return 0;
+    exchange_dims(x, &t);
     if (change) change_shape(&t, random);
-    if (change && tensor_table_bytes(&t, &t.bytes, &e) < 0) t = *from;
+    if (tensor_table_bytes(&t, &t.bytes, &e) < 0) t = *from;
     uint8_t *data = *keep = calloc(1, t.bytes ? t.bytes : 1);
     assert_non_null(data);
     memcpy(data, from->data, t.bytes < from->bytes ? t.bytes : from->bytes);
@@ -203,8 +229,10 @@ static void write_changed(const source *s, const char *path, uint64_t *random) {
     size_t       changed[MOST_CHANGES], n = 1 + test_random(random) % MOST_CHANGES, n_keys = s->head.n_keys;
     size_t      *sizes = calloc(s->tensors.count + 1, sizeof *sizes), written = 0;
     void       **kept = calloc(s->tensors.count + 1, sizeof *kept);
+    exchange     x = take_exchange(&s->tensors.items[test_random(random) % s->tensors.count], random);
     gguf_writer *w;
     err          e = { 0 };
+    if (x.from && test_random(random) % 2) n = 0;
     for (size_t i = 0; i < n; i++) {
         bool key = test_random(random) % 3 > 0;
         changed[i] = key ? test_random(random) % n_keys : n_keys + test_random(random) % s->tensors.count;
@@ -214,9 +242,10 @@ static void write_changed(const source *s, const char *path, uint64_t *random) {
         bool change = false;
         for (size_t k = 0; k < n; k++) change = change || changed[k] == i;
         if (i < n_keys) {
-            write_key(w, &s->head.keys[i], change && strcmp(s->head.keys[i].name, "general.architecture") != 0, random);
+            write_key(w, &s->head.keys[i], change && strcmp(s->head.keys[i].name, "general.architecture") != 0, &x,
+                      random);
         } else {
-            sizes[written] = write_tensor(w, &s->tensors.items[i - n_keys], change, &kept[written], random);
+            sizes[written] = write_tensor(w, &s->tensors.items[i - n_keys], change, &x, &kept[written], random);
             written += sizes[written] > 0;
         }
     }
