@@ -3,6 +3,8 @@
 
 #include "base/file.h"
 #include "base/str.h"
+#include "convert/safetensors_writer.h"
+#include "formats/table.h"
 #include "media/media.h"
 #include "unit/support/support.h"
 #include "vision/ears.h"
@@ -14,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* Rows of a picture, and of a sound: more make sense, and take a while. */
 enum { MOST_ROWS = 1000, MOST_HEARD = 4096 };
@@ -63,7 +66,7 @@ enum { MAX_NAMES = 600, NAME_BYTES = 64 };
 static char names[MAX_NAMES][NAME_BYTES];
 static int  n_names;
 
-void hostile_learn(const char *text) {
+static void learn(const char *text) {
     for (const char *p = text; (p = strchr(p, '"'));) {
         size_t n = strcspn(++p, "\"");
         bool   known = n == 0 || n >= NAME_BYTES || n_names == MAX_NAMES || p[n] != '"' || p[n + 1] != ':';
@@ -115,7 +118,8 @@ static void add_field(const char *text, uint64_t *random, str *out) {
     str_puts(out, at + 1);
 }
 
-char *hostile_json(const char *text, uint64_t *random) {
+/* One of its numbers, now and then several, replaced, or with a field more. The caller frees it. */
+static char *changed(const char *text, uint64_t *random) {
     char *out = strdup(text);
     do {
         str next;
@@ -132,6 +136,86 @@ char *hostile_json(const char *text, uint64_t *random) {
     return out;
 }
 
+/* --- one size instead of another --- */
+
+hostile_exchange hostile_exchange_take(const model_file *m, uint64_t *random) {
+    static const int64_t sizes[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 20, 24, 33, 40, 48, 63, 100, 130 };
+    const model_tensor  *t = model_file_tensor_at(m, test_random(random) % model_file_tensor_count(m));
+    if (!t->n_dims) return (hostile_exchange){ 0 };
+    int64_t from = t->dims[test_random(random) % (uint64_t)t->n_dims];
+    bool    any = test_random(random) % 3 > 0;
+    return (hostile_exchange){ from, any ? sizes[test_random(random) % (sizeof sizes / sizeof *sizes)]
+                                         : hostile_near(from, random) };
+}
+
+void hostile_exchange_dims(const hostile_exchange *x, model_tensor *t) {
+    for (int d = 0; d < t->n_dims; d++) {
+        if (x->from && t->dims[d] == x->from && x->to > 0) t->dims[d] = x->to;
+    }
+}
+
+static char *exchanged(const char *text, const hostile_exchange *x) {
+    str out;
+    str_init(&out);
+    for (const char *at; (at = number_at(text, 0)); text = at) {
+        char  *end;
+        double is = strtod(at, &end);
+        str_append(&out, text, (size_t)(at - text));
+        if (end == at) end++; /* a dash */
+        if (is == (double)x->from)
+            str_printf(&out, "%" PRId64, x->to);
+        else
+            str_append(&out, at, (size_t)(end - at));
+        at = end;
+    }
+    str_puts(&out, text);
+    char *made = strdup(str_cstr(&out));
+    assert_non_null(made);
+    str_deinit(&out);
+    return made;
+}
+
+/* What a tensor has more than before is zero. */
+static void write_tensors(const char *dir, const model_file *m, const hostile_exchange *x) {
+    size_t              n = model_file_tensor_count(m);
+    uint64_t           *offsets = calloc(n, sizeof *offsets), bytes;
+    model_tensor       *all = calloc(n, sizeof *all);
+    char               *path = path_join(dir, "model.safetensors");
+    FILE               *f = fopen(path, "wb");
+    safetensors_writer *w;
+    str                 head;
+    err                 e = { 0 };
+    assert_non_null(f);
+    str_init(&head);
+    assert_int_equal(safetensors_writer_open(&w, &e), 0);
+    for (size_t i = 0; i < n; i++) {
+        const model_tensor *t = model_file_tensor_at(m, i);
+        all[i] = *t;
+        hostile_exchange_dims(x, &all[i]);
+        if (tensor_table_bytes(&all[i], &all[i].bytes, &e) < 0) all[i] = *t;
+        if (safetensors_writer_add(w, t->name, t->type, all[i].n_dims, all[i].dims, NULL, all[i].bytes, &e) < 0)
+            fail_msg("%s: %s", t->name, e.msg);
+    }
+    if (safetensors_writer_head(w, &head, offsets, &bytes, &e) < 0) fail_msg("%s", e.msg);
+    assert_int_equal(fwrite(str_cstr(&head), 1, head.len, f), head.len);
+    for (size_t i = 0; i < n; i++) {
+        size_t own = model_file_tensor_at(m, i)->bytes, kept = own < all[i].bytes ? own : all[i].bytes;
+        assert_int_equal(fseek(f, (long)offsets[i], SEEK_SET), 0);
+        assert_int_equal(fwrite(all[i].data, 1, kept, f), kept);
+    }
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(truncate(path, (off_t)bytes), 0);
+    safetensors_writer_free(w);
+    str_deinit(&head);
+    free(path);
+    free(all);
+    free(offsets);
+}
+
+/* --- directories --- */
+
+static const char *const files[] = { "config.json", "preprocessor_config.json" };
+
 void hostile_write(const char *dir, const char *name, const char *text) {
     char *path = path_join(dir, name);
     FILE *f = fopen(path, "w");
@@ -139,6 +223,69 @@ void hostile_write(const char *dir, const char *name, const char *text) {
     fputs(text, f);
     assert_int_equal(fclose(f), 0);
     free(path);
+}
+
+static char *read_text(const char *dir, const char *name) {
+    char  *path = path_join(dir, name), *text;
+    size_t n;
+    err    e = { 0 };
+    if (file_read(&text, &n, path, 1 << 20, &e) < 0) fail_msg("%s", e.msg);
+    free(path);
+    return text;
+}
+
+void hostile_learn(const char *dir) {
+    for (int i = 0; i < 2; i++) {
+        char *text = read_text(dir, files[i]);
+        learn(text);
+        free(text);
+    }
+}
+
+static void write_exchanged(const char *dir, const model_file *m, char *const texts[2], uint64_t *random) {
+    hostile_exchange x = hostile_exchange_take(m, random);
+    for (int i = 0; i < 2; i++) {
+        char *text = exchanged(texts[i], &x);
+        if (i == 0 && test_random(random) % 3 == 0) {
+            char *more = changed(text, random);
+            free(text);
+            text = more;
+        }
+        hostile_write(dir, files[i], text);
+        free(text);
+    }
+    write_tensors(dir, m, &x);
+}
+
+int hostile_dir(const char *from, int rounds, uint64_t *random, hostile_opens opens, const void *ctx) {
+    char       *texts[2], *dir = test_temp_dir(), *other = test_temp_dir();
+    char       *to = path_join(dir, "model.safetensors"), *tensors = path_join(from, "model.safetensors");
+    model_file *m;
+    int         opened = 0;
+    err         e = { 0 };
+    assert_int_equal(model_file_open(&m, from, &e), 0);
+    assert_int_equal(symlink(tensors, to), 0);
+    for (int i = 0; i < 2; i++) hostile_write(dir, files[i], texts[i] = read_text(from, files[i]));
+    for (int round = 0; round < rounds; round++) {
+        if (test_random(random) % 4 == 0) {
+            write_exchanged(other, m, texts, random);
+            opened += opens(other, round, ctx);
+            continue;
+        }
+        int   i = round % 4 == 0;
+        char *text = changed(texts[i], random);
+        hostile_write(dir, files[i], text);
+        free(text);
+        opened += opens(dir, round, ctx);
+        hostile_write(dir, files[i], texts[i]);
+    }
+    model_file_free(m);
+    for (int i = 0; i < 2; i++) free(texts[i]);
+    free(to);
+    free(tensors);
+    test_temp_dir_remove(dir);
+    test_temp_dir_remove(other);
+    return opened;
 }
 
 /* --- time --- */

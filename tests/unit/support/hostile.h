@@ -16,13 +16,24 @@
 /* How many rounds to make; *random is where they begin. */
 int hostile_rounds(int usual, uint64_t *random);
 
-/* A text of JSON with one of its numbers, now and then several, replaced, or with a field more of a name that was learned. The
- * caller frees it. */
-char *hostile_json(const char *text, uint64_t *random);
-void  hostile_learn(const char *text);
 /* A number that is not far from another one. */
 int64_t hostile_near(int64_t x, uint64_t *random);
-void    hostile_write(const char *dir, const char *name, const char *text);
+
+/* One size in the place of another wherever it stands, so that fields and shapes still fit each other. */
+typedef struct hostile_exchange {
+    int64_t from, to; /* from 0: none */
+} hostile_exchange;
+/* Of a dimension of one of the tensors. */
+hostile_exchange hostile_exchange_take(const model_file *m, uint64_t *random);
+void             hostile_exchange_dims(const hostile_exchange *x, model_tensor *t);
+
+/* The names of fields in a directory's config.json and preprocessor_config.json come in others that are changed. */
+void hostile_learn(const char *dir);
+/* A directory again and again, with numbers of its two files replaced or fields of others added, or with one size instead of
+ * another in them and in its tensors. Returns how often it was opened. */
+typedef bool (*hostile_opens)(const char *dir, int round, const void *ctx);
+int  hostile_dir(const char *from, int rounds, uint64_t *random, hostile_opens opens, const void *ctx);
+void hostile_write(const char *dir, const char *name, const char *text);
 
 /* A round that takes longer than this on a processor fails the test (what: its file). */
 enum { HOSTILE_SECONDS = 10 };

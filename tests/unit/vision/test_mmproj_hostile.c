@@ -131,27 +131,9 @@ static void change_shape(model_tensor *t, uint64_t *random) {
     }
 }
 
-/* One size in the place of another wherever it stands, so that keys and shapes still fit each other. */
-typedef struct exchange {
-    int64_t from, to; /* from 0: none */
-} exchange;
-
-static exchange take_exchange(const model_tensor *t, uint64_t *random) {
-    static const int64_t sizes[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 20, 24, 33, 40, 48, 63, 100, 130 };
-    if (test_random(random) % 3 || !t->n_dims) return (exchange){ 0 };
-    int64_t from = t->dims[test_random(random) % (uint64_t)t->n_dims];
-    return (exchange){ from, test_random(random) % 3 ? ONE_OF(sizes, random) : hostile_near(from, random) };
-}
-
-static void exchange_value(const exchange *x, meta_value *v) {
+static void exchange_value(const hostile_exchange *x, meta_value *v) {
     bool number = v->type != META_STRING && v->type != META_ARRAY && v->type != META_BOOL && !is_real(v->type);
     if (number && x->from && v->u.i == x->from) v->u.i = x->to;
-}
-
-static void exchange_dims(const exchange *x, model_tensor *t) {
-    for (int d = 0; d < t->n_dims; d++) {
-        if (x->from && t->dims[d] == x->from && x->to > 0) t->dims[d] = x->to;
-    }
 }
 
 /* --- files --- */
@@ -176,7 +158,7 @@ static void free_source(source *s) {
     free(s->data);
 }
 
-static void write_key(gguf_writer *w, const gguf_key *k, bool change, const exchange *x, uint64_t *random) {
+static void write_key(gguf_writer *w, const gguf_key *k, bool change, const hostile_exchange *x, uint64_t *random) {
     uint8_t    room[MOST_ELEMENTS * 8];
     meta_value v = k->value;
     err        e = { 0 };
@@ -187,12 +169,12 @@ static void write_key(gguf_writer *w, const gguf_key *k, bool change, const exch
 }
 
 /* What the shape has more than the file is zero; *keep is for the caller to free. Returns the bytes; 0: it is left out. */
-static size_t write_tensor(gguf_writer *w, const model_tensor *from, bool change, const exchange *x, void **keep,
-                           uint64_t *random) {
+static size_t write_tensor(gguf_writer *w, const model_tensor *from, bool change, const hostile_exchange *x,
+                           void **keep, uint64_t *random) {
     model_tensor t = *from;
     err          e = { 0 };
     if (change && test_random(random) % 12 == 0) return 0;
-    exchange_dims(x, &t);
+    hostile_exchange_dims(x, &t);
     if (change) change_shape(&t, random);
     if (tensor_table_bytes(&t, &t.bytes, &e) < 0) t = *from;
     uint8_t *data = *keep = calloc(1, t.bytes ? t.bytes : 1);
@@ -225,11 +207,10 @@ static void write_file(gguf_writer *w, const char *path, void *const *data, cons
 }
 
 /* The file again, with some of its keys and tensors changed. */
-static void write_changed(const source *s, const char *path, uint64_t *random) {
+static void write_changed(const source *s, const char *path, hostile_exchange x, uint64_t *random) {
     size_t       changed[MOST_CHANGES], n = 1 + test_random(random) % MOST_CHANGES, n_keys = s->head.n_keys;
     size_t      *sizes = calloc(s->tensors.count + 1, sizeof *sizes), written = 0;
     void       **kept = calloc(s->tensors.count + 1, sizeof *kept);
-    exchange     x = take_exchange(&s->tensors.items[test_random(random) % s->tensors.count], random);
     gguf_writer *w;
     err          e = { 0 };
     if (x.from && test_random(random) % 2) n = 0;
@@ -286,17 +267,25 @@ static bool try_file(world *x, const model_file *m, bool inside, int width, cons
 /* The file at the path, which is well at first. */
 static void change_file(world *x, const char *name, const model_file *m, bool inside, int width, int rounds,
                         uint64_t *random) {
-    source s;
-    err    e = { 0 };
+    source      s;
+    model_file *own;
+    char        copy[512];
+    err         e = { 0 };
     if (!try_file(x, m, inside, width, &x->pictures[0], &e)) fail_msg("%s: %s", name, e.msg);
     read_source(&s, x->path);
+    snprintf(copy, sizeof copy, "%s.own", x->path);
+    assert_int_equal(rename(x->path, copy), 0);
+    assert_int_equal(model_file_open(&own, copy, &e), 0);
     for (int round = 0; round < rounds; round++) {
-        write_changed(&s, x->path, random);
+        hostile_exchange sizes = { 0 };
+        if (test_random(random) % 3 == 0) sizes = hostile_exchange_take(own, random);
+        write_changed(&s, x->path, sizes, random);
         if (try_file(x, m, inside, width, &x->pictures[round % HOSTILE_PICTURES], &e))
             x->opened++;
         else
             x->refused++;
     }
+    model_file_free(own);
     free_source(&s);
 }
 
