@@ -8,6 +8,7 @@
 #include "media/media.h"
 #include "unit/support/support.h"
 #include "vision/ears.h"
+#include "vision/internal.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -18,8 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Rows of a picture, and of a sound: more make sense, and take a while. */
-enum { MOST_ROWS = 1000, MOST_HEARD = 4096 };
+/* Rows of a picture, patches of its tiles, rows of a sound: more make sense, and take a while. */
+enum { MOST_ROWS = 1000, MOST_PATCHES = 4096, MOST_HEARD = 4096 };
 
 int hostile_rounds(int usual, uint64_t *random) {
     const char *rounds = getenv("HEARTH_HOSTILE"), *seed = getenv("HEARTH_SEED");
@@ -339,15 +340,23 @@ static size_t count_words(const char *text, const char *word) {
     return n;
 }
 
+static int patches_of(const vision *v, const pixels *tile) {
+    return tile->width / v->rules.patch * (tile->height / v->rules.patch);
+}
+
 static void look_at(vision *v, const pixels *p, err *e) {
     const vision_rows *rows;
-    int                across, advance, rc;
+    pixels            *tiles = NULL;
+    int                across, advance, rc, n_tiles = 0, patches = 0;
     str                words;
     str_init(&words);
     rc = vision_write(v, p, 0, &words, e);
     size_t n = rc < 0 ? 0 : count_words(str_cstr(&words), vision_row_word(v));
     if (rc == 0) rc = vision_grid(v, p, &across, &advance, e);
-    if (rc == 0 && vision_most_rows(v) <= MOST_ROWS && (rc = vision_encode(v, p, &rows, e)) == 0) {
+    if (rc == 0 && vision_most_rows(v) <= MOST_ROWS) rc = vision_cut(v, p, &tiles, &n_tiles, e);
+    for (int i = 0; rc == 0 && i < n_tiles; i++) patches += patches_of(v, &tiles[i]);
+    if (rc == 0) vision_cut_free(tiles, n_tiles);
+    if (patches > 0 && patches <= MOST_PATCHES && (rc = vision_encode(v, p, &rows, e)) == 0) {
         assert_true(rows->n > 0);
         assert_int_equal(rows->n, n);
     }
