@@ -3,6 +3,7 @@
 
 FUZZ_SECONDS ?= 60
 FUZZ_PICTURES ?= 10000
+FUZZ_MODELS ?= 1000
 SOAK_REQUESTS ?= 2000
 SOAK_SEED ?= 1
 SOAK_PAGES ?= q8_0,q8_0,0 q5_0,q5_0,0 q4_0,q4_0,0 tq4,tq4,0 tq3,tq3,0 tq2,tq2,0 fp8,fp8,0 bf16,bf16,0 q8_0,tq4,-1 tq3,q5_0,1
@@ -21,7 +22,7 @@ help:
 	@echo "make bench    measure; bench-kernels measures the kernels alone"
 	@echo "make bench-gpu   whole models of random weights on cuda:0, beside what reading allows (PEER=llama-bench: and beside it)"
 	@echo "make soak     SOAK_REQUESTS=$(SOAK_REQUESTS) random requests per kind of model, then 200 streams for a minute"
-	@echo "make fuzz     fuzz every parser, FUZZ_SECONDS=$(FUZZ_SECONDS) each; then FUZZ_PICTURES=$(FUZZ_PICTURES) broken pictures of each format"
+	@echo "make fuzz     fuzz every parser, FUZZ_SECONDS=$(FUZZ_SECONDS) each; then FUZZ_PICTURES=$(FUZZ_PICTURES) broken pictures of each format, and FUZZ_MODELS=$(FUZZ_MODELS) hostile files of each kind of model"
 	@echo "make test-clients   install coding agents and frameworks from npm (2.5 GB), and run each against the server"
 	@echo "make lint     warnings of gcc and clang, cppcheck, clang-tidy, format"
 	@echo "make format   rewrite the sources with clang-format"
@@ -91,12 +92,16 @@ soak:
 	@python3 tests/api/check_image_urls.py build/hearth --long
 	@python3 tests/api/check_gpu.py build/hearth 200 10000
 
+HOSTILE = test_model_hostile test_vision_hostile test_hearing_hostile test_mmproj_hostile
+
 fuzz:
 	@scripts/setup build test
 	@scripts/fuzz seconds $(FUZZ_SECONDS)
 	@cmake --preset asan >build.log 2>&1 || (cat build.log; exit 1)
-	@cmake --build --preset asan --target soak_pictures --target hearth
+	@cmake --build --preset asan --target soak_pictures --target hearth $(addprefix --target ,$(HOSTILE))
 	@HEARTH_PROGRAM=build-asan/hearth build-asan/tests/soak_pictures $(FUZZ_PICTURES)
+	@for test in $(HOSTILE); do \
+	  ASAN_OPTIONS=max_allocation_size_mb=4096 HEARTH_HOSTILE=$(FUZZ_MODELS) build-asan/tests/$$test || exit 1; done
 
 test-clients:
 	@scripts/setup build test

@@ -53,7 +53,7 @@ static int open_stages(ears *h, const model_file *model, const model_file *mmpro
     if (rc < 0) return rc;
     const vision_stage *tower = &h->stage[EARS_TOWER], *last = &h->stage[EARS_PROJECTOR];
     const vision_stage *norm = a->arch[EARS_NORM] ? &h->stage[EARS_NORM] : NULL;
-    int                 width_in = a->arch[EARS_TOWER] ? tower->width_out * h->rules.stack : h->rules.mels;
+    int64_t             width_in = a->arch[EARS_TOWER] ? (int64_t)tower->width_out * h->rules.stack : h->rules.mels;
     if (width_in != (norm ? norm : last)->width_in || (norm && norm->width_out != last->width_in) ||
         (a->fit && !a->fit(h)))
         return err_set(e, ERR_FORMAT, "%s: tower and projector do not fit each other", model_file_path(f));

@@ -50,6 +50,7 @@ typedef struct ears_family {
     /* The sizes; what makes no sense is refused behind it. config: as source_outer, whose audio_config is the encoder's;
      * or NULL. */
     void (*read)(ears_rules *r, const json_value *config, const model_file *mmproj);
+    int most; /* positions, where those of a piece all see each other; 0: as ears_rules.c has it */
     int (*stage_rows)(const ears_rules *r, int stage); /* that a stage takes at once */
     bool (*fit)(const ears *h); /* whether stages before the projector fit each other; NULL: there are none */
     int64_t (*rows)(const ears_rules *r, int n_samples);

@@ -114,5 +114,8 @@ int ears_rules_read(ears_rules *r, const ears_family *f, const model_file *model
         r->positions > MAX_POSITIONS || r->stack < 1 || (r->positions % r->stack && !f->ragged))
         return err_set(e, ERR_FORMAT, "%s: %d mel bins, %d positions, %d of them a row do not fit each other",
                        model_file_path(mmproj ? mmproj : model), r->mels, r->positions, r->stack);
+    if (f->most && r->positions > f->most)
+        return err_set(e, ERR_LIMIT, "%s: pieces of %d positions; up to %d are supported",
+                       model_file_path(mmproj ? mmproj : model), r->positions, f->most);
     return mmproj ? 0 : check_files(r, f, model, e);
 }

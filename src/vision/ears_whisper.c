@@ -25,6 +25,7 @@
 enum { STRIDE = 2 }; /* frames of a place */
 enum { HEARD = 1 };  /* ears_family.how: silence is not seen */
 enum { WINDOWS_AT_ONCE = 8, SINES = 10000 };
+enum { MOST_PLACES = 4096 }; /* that all see each other: 82 s; published models have 1500 */
 
 /* --- sizes --- */
 
@@ -386,7 +387,8 @@ static const ears_field front[] = {
 #define NAMES(...) ((const char *const[]){ __VA_ARGS__, NULL })
 
 #define IN_PIECES                                                                                                      \
-    .stage_rows = stage_rows, .fit = fit, .rows = rows_heard, .encode = encode_pieces, .spectrum = piece_spectrum
+    .most = MOST_PLACES, .stage_rows = stage_rows, .fit = fit, .rows = rows_heard, .encode = encode_pieces,            \
+    .spectrum = piece_spectrum
 
 const ears_family ears_voxtral = {
     .types = NAMES("voxtral"),
@@ -399,6 +401,7 @@ const ears_family ears_voxtral = {
     .arch = { [EARS_TOWER] = &models_whisper_tower, [EARS_PROJECTOR] = &models_projector_voxtral },
     FRONT,
     .read = read_stacked,
+    .most = MOST_PLACES,
     .stage_rows = stage_rows,
     .fit = fit,
     .rows = rows_whole,
@@ -444,6 +447,7 @@ const ears_family ears_music = { .types = NAMES("musicflamingo"),
                                  FRONT,
                                  .how = HEARD,
                                  .read = read_music,
+                                 .most = MOST_PLACES,
                                  .stage_rows = stage_rows,
                                  .fit = fit_turned,
                                  .rows = rows_heard,
@@ -492,6 +496,7 @@ const ears_family ears_ultravox = {
     FRONT,
     .read = read_stacked,
     .ragged = true,
+    .most = MOST_PLACES,
     .stage_rows = stage_rows,
     .fit = fit,
     .rows = rows_hops,

@@ -7,14 +7,13 @@
 #include "base/arena.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "convert/gguf_writer.h"
 #include "convert/safetensors_writer.h"
 #include "media/sound.h"
 #include "models/list.h"
 #include "nn/model.h"
 #include "nn/tape.h"
-#include "tensor/half.h"
 #include "tools/simple.h"
+#include "unit/support/ears_gguf.h"
 #include "unit/support/support.h"
 #include "vision/ears_impl.h"
 
@@ -239,121 +238,6 @@ static void check_family(const char *family) {
 
 /* --- other forms of Gemma 4's --- */
 
-typedef struct name_row {
-    const char *hf, *gguf;
-} name_row;
-
-static const name_row whole[] = { { "subsample_conv_projection.layer0.conv.", "a.conv1d.0." },
-                                  { "subsample_conv_projection.layer1.conv.", "a.conv1d.1." },
-                                  { "subsample_conv_projection.layer0.norm.", "a.conv1d.0.norm." },
-                                  { "subsample_conv_projection.layer1.norm.", "a.conv1d.1.norm." },
-                                  { "subsample_conv_projection.input_proj_linear.", "a.input_projection." },
-                                  { "output_proj.", "a.pre_encode.out." } };
-static const name_row leaves[] = { { "feed_forward1.pre_layer_norm.", "ffn_norm." },
-                                   { "feed_forward1.post_layer_norm.", "ffn_post_norm." },
-                                   { "feed_forward1.ffw_layer_1.", "ffn_up." },
-                                   { "feed_forward1.ffw_layer_2.", "ffn_down." },
-                                   { "feed_forward2.pre_layer_norm.", "ffn_norm_1." },
-                                   { "feed_forward2.post_layer_norm.", "ffn_post_norm_1." },
-                                   { "feed_forward2.ffw_layer_1.", "ffn_up_1." },
-                                   { "feed_forward2.ffw_layer_2.", "ffn_down_1." },
-                                   { "norm_pre_attn.", "attn_pre_norm." },
-                                   { "norm_post_attn.", "attn_post_norm." },
-                                   { "norm_out.", "ln2." },
-                                   { "self_attn.q_proj.", "attn_q." },
-                                   { "self_attn.k_proj.", "attn_k." },
-                                   { "self_attn.v_proj.", "attn_v." },
-                                   { "self_attn.post.", "attn_out." },
-                                   { "self_attn.relative_k_proj.", "attn_k_rel." },
-                                   { "self_attn.per_dim_scale", "per_dim_scale.weight" },
-                                   { "lconv1d.pre_layer_norm.", "conv_norm." }, /* converters exchange these two */
-                                   { "lconv1d.conv_norm.", "norm_conv." },
-                                   { "lconv1d.linear_start.", "conv_pw1." },
-                                   { "lconv1d.linear_end.", "conv_pw2." },
-                                   { "lconv1d.depthwise_conv1d.", "conv_dw." } };
-
-static bool gguf_name(const char *hf, char *out, size_t bytes) {
-    static const char tower[] = "model.audio_tower.", projector[] = "model.embed_audio.embedding_projection.";
-    char              plain[160];
-    if (strncmp(hf, projector, sizeof projector - 1) == 0) {
-        snprintf(out, bytes, "mm.a.input_projection.%s", hf + sizeof projector - 1);
-        return true;
-    }
-    if (strncmp(hf, tower, sizeof tower - 1) != 0) return false;
-    snprintf(plain, sizeof plain, "%s", hf + sizeof tower - 1);
-    char *wrapped = strstr(plain, ".linear.");
-    if (wrapped) memmove(wrapped, wrapped + 7, strlen(wrapped + 7) + 1);
-    bool        layer = strncmp(plain, "layers.", 7) == 0;
-    const char *leaf = layer ? strchr(plain + 7, '.') + 1 : plain;
-    for (size_t i = 0; i < (layer ? sizeof leaves : sizeof whole) / sizeof *whole; i++) {
-        const name_row *r = layer ? &leaves[i] : &whole[i];
-        if (strncmp(leaf, r->hf, strlen(r->hf)) != 0) continue;
-        if (layer)
-            snprintf(out, bytes, "a.blk.%d.%s%s", atoi(plain + 7), r->gguf, leaf + strlen(r->hf));
-        else
-            snprintf(out, bytes, "%s%s", r->gguf, leaf + strlen(r->hf));
-        return true;
-    }
-    return false;
-}
-
-/* As converters do it: vectors and convolutions as f32, numbers as vectors of one, scales behind softplus. */
-static void add_tensor(gguf_writer *w, const model_tensor *t, const char *name, void **keep) {
-    int64_t elems = 1, dims[MODEL_MAX_DIMS];
-    bool    conv = strstr(name, "conv_dw"), wide = t->n_dims <= 1 || strstr(name, "conv");
-    int     n_dims = t->n_dims ? t->n_dims : 1;
-    err     e = { 0 };
-    memcpy(dims, t->dims, sizeof dims);
-    for (int i = 0; i < t->n_dims; i++) elems *= t->dims[i];
-    if (t->n_dims == 0) dims[0] = 1;
-    if (conv) { /* [channel][1][tap] loses the one */
-        dims[1] = t->dims[2];
-        n_dims = 2;
-    }
-    assert_int_equal(t->type, TENSOR_BF16);
-    if (!wide || t->n_dims == 2) {
-        assert_int_equal(gguf_writer_add(w, name, t->type, n_dims, dims, t->data, t->bytes, &e), 0);
-        return;
-    }
-    float *x = *keep = malloc((size_t)elems * sizeof *x);
-    for (int64_t i = 0; i < elems; i++) {
-        x[i] = tensor_bf16_to_f32(((const uint16_t *)(const void *)t->data)[i]);
-        if (strstr(name, "per_dim_scale")) x[i] = log1pf(expf(x[i]));
-    }
-    assert_int_equal(gguf_writer_add(w, name, TENSOR_F32, n_dims, dims, x, (size_t)elems * sizeof *x, &e), 0);
-}
-
-/* swap: a key that gets another value. */
-static void write_mmproj(const model_file *m, const char *path, const char *swap, int64_t value) {
-    static const struct {
-        const char *key;
-        int64_t     value;
-    } ints[] = { { "clip.audio.block_count", 2 },           { "clip.audio.embedding_length", 32 },
-                 { "clip.audio.feed_forward_length", 128 }, { "clip.audio.attention.head_count", 2 },
-                 { "clip.audio.num_mel_bins", 16 },         { "clip.audio.projection_dim", 32 } };
-    size_t       n = model_file_tensor_count(m);
-    void       **kept = calloc(n, sizeof *kept);
-    gguf_writer *w;
-    char         name[160];
-    err          e = { 0 };
-    assert_int_equal(gguf_writer_open(&w, 0, &e), 0);
-    assert_int_equal(gguf_writer_set_string(w, "general.architecture", "clip", NULL), 0);
-    assert_int_equal(gguf_writer_set_string(w, "clip.audio.projector_type", "gemma4a", NULL), 0);
-    assert_int_equal(gguf_writer_set_real(w, "clip.audio.attention.layer_norm_epsilon", META_F32, 1e-3, NULL), 0);
-    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) {
-        bool other = swap && strcmp(swap, ints[i].key) == 0;
-        assert_int_equal(gguf_writer_set_int(w, ints[i].key, META_U32, other ? value : ints[i].value, NULL), 0);
-    }
-    for (size_t i = 0; i < n; i++) {
-        const model_tensor *t = model_file_tensor_at(m, i);
-        if (gguf_name(t->name, name, sizeof name)) add_tensor(w, t, name, &kept[i]);
-    }
-    assert_int_equal(gguf_writer_write(w, path, &e), 0);
-    gguf_writer_free(w);
-    for (size_t i = 0; i < n; i++) free(kept[i]);
-    free(kept);
-}
-
 /* Other ears give the same rows, to the bit. */
 static void expect_same(golden *g, const model_file *model, const model_file *mmproj) {
     const char        *device = device_name();
@@ -390,13 +274,13 @@ static void test_mmproj(void **state) {
     char       *dir = test_temp_dir(), *path = path_join(dir, "ears.gguf");
     (void)state;
     open_golden(&g, "gemma4", device_name());
-    write_mmproj(g.file, path, NULL, 0);
+    ears_gguf_write_gemma4(g.file, path, NULL, 0);
     assert_int_equal(model_file_open(&mmproj, path, &e), 0);
     expect_same(&g, g.file, mmproj);
     model_file_free(mmproj);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         e = (err){ 0 };
-        write_mmproj(g.file, path, bad[i].key, bad[i].value);
+        ears_gguf_write_gemma4(g.file, path, bad[i].key, bad[i].value);
         assert_int_equal(model_file_open(&mmproj, path, &e), 0);
         assert_true(ears_open(&h, g.file, mmproj, 32, &(vision_options){ 0 }, &e) < 0);
         assert_true(e.msg[0]);
