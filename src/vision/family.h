@@ -15,9 +15,10 @@
 
 /* More of a picture would take minutes to look at: pictures are made smaller. Files may allow four times as many. */
 enum { VISION_MOST_ROWS = 4096 };
-/* Nothing that is published comes near: squares of patches that become a row, and patches of a tile (rows of the largest
- * pictures, each of sixteen of them); a tower looks at a tile in one step. */
+/* Nothing that is published comes near: squares of patches that become a row, patches of a tile (rows of the largest
+ * pictures, each of sixteen of them), and its pixels; a tower looks at a tile in one step. */
 enum { VISION_MOST_MERGE = 16, VISION_MOST_PATCHES = 16 * VISION_MOST_ROWS, VISION_LIMIT_TILES = 257 };
+enum { VISION_MOST_PIXELS = 1 << 25 };
 enum { VISION_LOW_SIDE = 512 }; /* OpenAI's size of a picture with little detail */
 
 /* How colours are scaled where the files do not say it. */

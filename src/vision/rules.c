@@ -157,6 +157,10 @@ static int check_sizes(const vision_rules *r, err *e) {
     if (patches < 1 || patches > VISION_MOST_PATCHES)
         return err_set(e, ERR_LIMIT, "tiles of up to %lld patches of %d pixels; up to %d are supported",
                        (long long)patches, r->patch, VISION_MOST_PATCHES);
+    int64_t area = patches * r->patch * r->patch;
+    if (area > VISION_MOST_PIXELS)
+        return err_set(e, ERR_LIMIT, "tiles of up to %lld patches of %d pixels, %lld pixels; up to %d are supported",
+                       (long long)patches, r->patch, (long long)area, VISION_MOST_PIXELS);
     if (tiles > VISION_LIMIT_TILES)
         return err_set(e, ERR_LIMIT, "pictures of up to %lld tiles; up to %d are supported", (long long)tiles,
                        VISION_LIMIT_TILES);

@@ -37,6 +37,7 @@ static const struct {
     { "paddleocr_vl", CONFIG, "\"hidden_size\": 32,\n    \"intermediate_size\": 56",
       "\"hidden_size\": 4, \"intermediate_size\": 56", "heads of 2" },
     { "video_llama_3", PICTURES, "\"merge_size\": 1", "\"merge_size\": 2", "merge_size" },
+    { "gemma4", CONFIG, "\"patch_size\": 4", "\"patch_size\": 256", "pixels; up to 33554432" },
     { "exaone4_5", CONFIG, "\"window_size\": 56", "\"window_size\": 14", "window_size" },
     { "qwen3_omni_moe", CONFIG, "\"num_position_embeddings\": 16", "\"num_position_embeddings\": 15",
       "num_position_embeddings" },
