@@ -31,6 +31,8 @@ typedef struct work {
     plan_result   *out;
 } work;
 
+static const char index_name[] = "model.safetensors.index.json";
+
 /* --- a directory that is left -------------------------------------------------------------------------------------- */
 
 /* Removes the plain files of a directory of ours; others were not put there by us and stay. */
@@ -209,9 +211,34 @@ static int write_index(const work *w, err *e) {
         str_printf(&s, ": \"%s\"", shard_name(w, w->shard[i], name));
     }
     str_puts(&s, "\n  }\n}\n");
-    int rc = str_ok(&s) ? write_small(w, "model.safetensors.index.json", s.data, s.len, e) : err_set_nomem(e);
+    int rc = str_ok(&s) ? write_small(w, index_name, s.data, s.len, e) : err_set_nomem(e);
     str_deinit(&s);
     return rc;
+}
+
+static bool is_part(const work *w, const char *name) {
+    char own[64];
+    if (w->n_shards > 1 && strcmp(name, index_name) == 0) return true;
+    if (w->j->n_beside && strcmp(name, w->j->beside_name) == 0) return true;
+    for (size_t i = 0; i < w->n_shards; i++) {
+        if (strcmp(name, shard_name(w, i, own)) == 0) return true;
+    }
+    for (size_t i = 0; i < w->j->n_files; i++) {
+        if (strcmp(name, w->j->files[i].name) == 0) return true;
+    }
+    return false;
+}
+
+/* A process that was killed leaves files behind that only it needed: a journal, half of a small file. */
+static void sweep(const work *w) {
+    struct dirent *d;
+    DIR           *all = opendir(w->partial);
+    while (all && (d = readdir(all))) {
+        char *path = is_part(w, d->d_name) ? NULL : path_join(w->partial, d->d_name);
+        if (path && strcmp(path, w->job) != 0) unlink(path); /* not of a directory */
+        free(path);
+    }
+    if (all) closedir(all);
 }
 
 static int finish(work *w, err *e) {
@@ -222,6 +249,7 @@ static int finish(work *w, err *e) {
     sha256_feed(&s, w->digests.data, w->digests.len);
     sha256_finish(&s, sum);
     for (int i = 0; i < SHA256_BYTES; i++) snprintf(w->out->sha256 + 2 * i, 3, "%02x", sum[i]);
+    sweep(w);
     unlink(w->job);
     if (rename(w->partial, w->j->write.path) < 0) return err_set_errno(e, "cannot rename %s", w->partial);
     return 0;

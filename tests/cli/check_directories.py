@@ -276,6 +276,15 @@ def whole(folder, kills):
         child.wait()
         if os.path.isdir(second):
             shutil.rmtree(second)
+    child = subprocess.Popen([HEARTH, "convert", DEMO, second, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while child.poll() is None and not glob.glob(second + ".partial/*"):
+        time.sleep(0.001)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    shutil.rmtree(second, ignore_errors=True)
+    if os.path.isdir(second + ".partial"):  # what a process leaves that is killed between two calls
+        for file in ("model-00001-of-00002.safetensors.journal", "config.json.x7k2"):
+            open(os.path.join(second + ".partial", file), "w").close()
     b = json.loads(run("convert", DEMO, second, *arguments))
     assert a["sha256"] == b["sha256"] and a["checksum"] == b["checksum"]
     assert sorted(os.listdir(first)) == sorted(os.listdir(second)) and ".job" not in os.listdir(second)
