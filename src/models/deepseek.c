@@ -104,7 +104,7 @@ static void read_router(nn_config *c, hparams *h) {
     if (v2) nn_config_only_number(c, NULL, "norm_topk_prob", 0);
     if (v2 && nn_config_is(c, NULL, "topk_method", "greedy", true)) h->n_group = 1;
     h->renorm = nn_config_bool(c, "expert_weights_norm", "norm_topk_prob", !v2 && !nn_config_gguf(c));
-    /* How a group's value is found is no key of GGUF, but goes with the softmax. */
+    /* GGUF has no key for how a group's value is found: it goes with the softmax. */
     h->softmax = nn_config_gguf(c) ? read_gating(c, h) < 2 : v2 || mistral;
     h->group_best = h->softmax && !mistral;
     h->post_norm = nn_config_arch(c, "axk1");

@@ -20,7 +20,7 @@
 
 /* --- forms --- */
 
-enum { MAX_FIELD = 64 << 10 }; /* bytes of a part that is no file */
+enum { MAX_FIELD = 64 << 10 }; /* bytes of a part other than the file */
 
 /* What is refused by name, with whatever a client writes in brackets behind it. */
 static bool is_refused(view name) {

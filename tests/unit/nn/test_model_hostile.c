@@ -2,7 +2,7 @@
 /*
  * config.json is untrusted: with any number in it replaced by nonsense, or with fields of other families beside its own, a
  * model opens or is refused with a sentence, and one that opens can be run. Meant for the sanitizer build; every family's tiny
- * model takes part. HEARTH_HOSTILE=N: N variants of each instead of VARIANTS, others every time.
+ * model takes part. HEARTH_HOSTILE and HEARTH_SEED as in unit/support/hostile.h.
  */
 #include "backend/backend.h"
 #include "base/file.h"
@@ -10,6 +10,7 @@
 #include "kernels/cpu.h"
 #include "models/list.h"
 #include "tools/simple.h"
+#include "unit/support/hostile.h"
 #include "unit/support/support.h"
 
 #include <ctype.h>
@@ -17,29 +18,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { VARIANTS = 60, MAX_NAMES = 600, NAME_BYTES = 64 };
+enum { VARIANTS = 60 };
 
 static const char *const nonsense[] = {
     "0",    "-1",    "1",   "2",    "3",        "7",  "16", "100",  "65536",  "2147483647", "-2147483648",
     "1e30", "1e300", "0.5", "null", "\"text\"", "[]", "{}", "true", "[1, 2]", "4294967296", "9007199254740993"
 };
-
-/* Names of fields that some family reads. */
-static char names[MAX_NAMES][NAME_BYTES];
-static int  n_names;
-
-static void keep_names(const char *text) {
-    for (const char *p = text; (p = strchr(p, '"'));) {
-        size_t n = strcspn(++p, "\"");
-        bool   known = n == 0 || n >= NAME_BYTES || n_names == MAX_NAMES || p[n] != '"' || p[n + 1] != ':';
-        for (int i = 0; i < n_names && !known; i++) known = strncmp(names[i], p, n) == 0 && !names[i][n];
-        if (!known) snprintf(names[n_names++], NAME_BYTES, "%.*s", (int)n, p);
-        p += n + (p[n] == '"');
-    }
-}
 
 static const char *one_of(const char *const *values, size_t n, uint64_t *random) {
     return values[test_random(random) % n];
@@ -47,9 +33,9 @@ static const char *one_of(const char *const *values, size_t n, uint64_t *random)
 
 /* A field more in front of the others, which has another name than they. */
 static void add_field(const char *text, uint64_t *random, str *out) {
-    char quoted[NAME_BYTES + 3];
+    char quoted[80];
     str_clear(out);
-    snprintf(quoted, sizeof quoted, "\"%s\":", n_names ? names[test_random(random) % (uint64_t)n_names] : "head_dim");
+    snprintf(quoted, sizeof quoted, "\"%s\":", hostile_name(random));
     if (*text == '{' && !strstr(text, quoted))
         str_printf(out, "{%s %s,", quoted, one_of(nonsense, sizeof nonsense / sizeof *nonsense, random)), text++;
     str_puts(out, text);
@@ -105,18 +91,12 @@ typedef struct count {
     int opened, refused;
 } count;
 
-static int variants(uint64_t *random) {
-    const char *text = getenv("HEARTH_HOSTILE");
-    if (text) *random = (uint64_t)time(NULL) * 1000003u + *random;
-    return text ? atoi(text) : VARIANTS;
-}
-
-static void try_variants(const char *dir, const char *config_path, const char *tensors, uint64_t *random, count *n) {
-    const int most = variants(random);
-    char      target[900], *config;
-    size_t    bytes;
-    err       e;
-    str       text, wider;
+static void try_variants(const char *dir, const char *config_path, const char *tensors, int most, uint64_t *random,
+                         count *n) {
+    char   target[900], *config;
+    size_t bytes;
+    err    e;
+    str    text, wider;
     str_init(&text);
     str_init(&wider);
     assert_int_equal(file_read(&config, &bytes, config_path, 1 << 20, &e), 0);
@@ -142,20 +122,12 @@ static void try_variants(const char *dir, const char *config_path, const char *t
     str_deinit(&wider);
 }
 
-static void learn_names(const char *path) {
-    char  *config;
-    size_t bytes;
-    err    e;
-    if (file_read(&config, &bytes, path, 1 << 20, &e) < 0) return;
-    keep_names(config);
-    free(config);
-}
-
 /* Every model of a folder of tests/golden. */
 static void try_folder(const char *folder, count *n) {
     char           root[400], path[800], tensors[800], *dir = test_temp_dir();
     struct dirent *d;
     uint64_t       random = 1;
+    const int      most = hostile_rounds(VARIANTS, &random);
     snprintf(root, sizeof root, "%.300s/tests/golden/%s", HEARTH_SOURCE_DIR, folder);
     DIR *all = opendir(root);
     assert_non_null(all);
@@ -163,30 +135,36 @@ static void try_folder(const char *folder, count *n) {
         if (d->d_name[0] == '.') continue;
         snprintf(path, sizeof path, "%s/%.200s/config.json", root, d->d_name);
         snprintf(tensors, sizeof tensors, "%s/%.200s/model.safetensors", root, d->d_name);
-        try_variants(dir, path, tensors, &random, n);
+        try_variants(dir, path, tensors, most, &random, n);
     }
     closedir(all);
     test_temp_dir_remove(dir);
 }
 
-static void learn_folder(const char *folder) {
-    char           root[400], path[800];
+/* How many names of fields are known. */
+static int learn_folder(const char *folder) {
+    char           root[400], path[800], *config;
     struct dirent *d;
+    size_t         bytes;
+    int            known = 0;
+    err            e;
     snprintf(root, sizeof root, "%.300s/tests/golden/%s", HEARTH_SOURCE_DIR, folder);
     DIR *all = opendir(root);
     assert_non_null(all);
     while ((d = readdir(all))) {
         snprintf(path, sizeof path, "%s/%.200s/config.json", root, d->d_name);
-        if (d->d_name[0] != '.') learn_names(path);
+        if (d->d_name[0] == '.' || file_read(&config, &bytes, path, 1 << 20, &e) < 0) continue;
+        known = hostile_learn_text(config);
+        free(config);
     }
     closedir(all);
+    return known;
 }
 
 static void test_configs(void **state) {
     static const char *const folders[] = { "models", "encoders" };
     (void)state;
-    for (int i = 0; i < 2; i++) learn_folder(folders[i]);
-    assert_true(n_names > 200);
+    for (int i = 0; i < 2; i++) assert_true(learn_folder(folders[i]) > 200);
     for (int i = 0; i < 2; i++) {
         count n = { 0 };
         try_folder(folders[i], &n);
@@ -200,6 +178,7 @@ static void test_relaid_configs(void **state) {
     char           root[400], path[800], tensors[800], *dir = test_temp_dir();
     struct dirent *d;
     uint64_t       random = 2;
+    const int      most = hostile_rounds(VARIANTS, &random);
     count          n = { 0 };
     (void)state;
     snprintf(root, sizeof root, "%.300s/tests/golden/relaid", HEARTH_SOURCE_DIR);
@@ -209,7 +188,7 @@ static void test_relaid_configs(void **state) {
     while ((d = readdir(all))) {
         if (d->d_name[0] == '.') continue;
         snprintf(path, sizeof path, "%s/%.200s", root, d->d_name);
-        try_variants(dir, path, tensors, &random, &n);
+        try_variants(dir, path, tensors, most, &random, &n);
     }
     closedir(all);
     assert_true(n.refused > 500);

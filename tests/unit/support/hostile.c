@@ -67,7 +67,7 @@ enum { MAX_NAMES = 600, NAME_BYTES = 64 };
 static char names[MAX_NAMES][NAME_BYTES];
 static int  n_names;
 
-static void learn(const char *text) {
+int hostile_learn_text(const char *text) {
     for (const char *p = text; (p = strchr(p, '"'));) {
         size_t n = strcspn(++p, "\"");
         bool   known = n == 0 || n >= NAME_BYTES || n_names == MAX_NAMES || p[n] != '"' || p[n + 1] != ':';
@@ -75,6 +75,11 @@ static void learn(const char *text) {
         if (!known) snprintf(names[n_names++], NAME_BYTES, "%.*s", (int)n, p);
         p += n + (p[n] == '"');
     }
+    return n_names;
+}
+
+const char *hostile_name(uint64_t *random) {
+    return n_names ? names[test_random(random) % (uint64_t)n_names] : "head_dim";
 }
 
 static const char *one_value(uint64_t *random) {
@@ -109,7 +114,7 @@ static void replace(const char *text, uint64_t *random, str *out) {
 
 /* With a field more in one of its objects, which has another name than all others. */
 static void add_field(const char *text, uint64_t *random, str *out) {
-    const char *name = n_names ? names[test_random(random) % (uint64_t)n_names] : "head_dim";
+    const char *name = hostile_name(random);
     const char *at = strchr(text + test_random(random) % strlen(text), '{');
     char        quoted[NAME_BYTES + 3];
     if (!at) at = strchr(text, '{');
@@ -238,7 +243,7 @@ static char *read_text(const char *dir, const char *name) {
 void hostile_learn(const char *dir) {
     for (int i = 0; i < 2; i++) {
         char *text = read_text(dir, files[i]);
-        learn(text);
+        hostile_learn_text(text);
         free(text);
     }
 }

@@ -27,6 +27,9 @@ typedef struct hostile_exchange {
 hostile_exchange hostile_exchange_take(const model_file *m, uint64_t *random);
 void             hostile_exchange_dims(const hostile_exchange *x, model_tensor *t);
 
+/* The names of fields in a JSON text become known; returns how many are. One of them. */
+int         hostile_learn_text(const char *text);
+const char *hostile_name(uint64_t *random);
 /* The names of fields in a directory's config.json and preprocessor_config.json come in others that are changed. */
 void hostile_learn(const char *dir);
 /* A directory again and again, with numbers of its two files replaced or fields of others added, or with one size instead of

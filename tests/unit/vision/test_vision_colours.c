@@ -73,7 +73,7 @@ static void test_silent(void **state) {
         { "gemma3", "{}", half },
         { "lfm2_vl", "{\"tile_size\": 16, \"max_image_tokens\": 8, \"min_image_tokens\": 4}", half },
         { "internvl_6b", "{\"max_patches\": 6}", clip },
-        /* There is no such file: those of the published models. */
+        /* Without that file they are those of the published models. */
         { "janus", NULL, half },
         { "internvl", NULL, imagenet },
     };
