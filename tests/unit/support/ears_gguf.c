@@ -112,9 +112,8 @@ static void add_tensor(gguf_writer *w, const model_tensor *t, const char *name, 
     err     e = { 0 };
     memcpy(dims + more, t->dims, (size_t)t->n_dims * sizeof *dims);
     for (int i = 0; i < t->n_dims; i++) elems *= t->dims[i];
-    assert_int_equal(t->type, TENSOR_BF16);
-    if (t->n_dims == 2 && !place) {
-        assert_int_equal(gguf_writer_add(w, name, t->type, n_dims, dims, t->data, t->bytes, &e), 0);
+    if (t->type != TENSOR_BF16 || (t->n_dims == 2 && !place)) {
+        assert_int_equal(gguf_writer_add(w, name, t->type, n_dims + more, dims, t->data, t->bytes, &e), 0);
         return;
     }
     float *x = *keep = malloc((size_t)elems * sizeof *x);
@@ -141,6 +140,8 @@ static void add_sines(gguf_writer *w, void **keep, int n, int parts) {
 static const char position_count[] = "clip.audio.position_count";
 
 /* swap: a key that gets another value. So many positions come in rows that are too short and too many. */
+static const char stack_factor[] = "clip.audio.projector.stack_factor";
+
 void ears_gguf_write(const ears_gguf *f, const model_file *m, const char *path, const char *swap, int64_t value) {
     const struct {
         const char *key;
@@ -172,8 +173,10 @@ void ears_gguf_write(const ears_gguf *f, const model_file *m, const char *path, 
     bool odd = swap && strcmp(swap, position_count) == 0;
     if (odd) assert_int_equal(gguf_writer_set_int(w, position_count, META_U32, value, NULL), 0);
     if (f->sines) add_sines(w, &kept[n], odd ? (int)value : TABLE, odd ? 8 : 1);
-    if (f->stack)
-        assert_int_equal(gguf_writer_set_int(w, "clip.audio.projector.stack_factor", META_U32, f->stack, &e), 0);
+    if (f->stack) {
+        int64_t stack = swap && strcmp(swap, stack_factor) == 0 ? value : f->stack;
+        assert_int_equal(gguf_writer_set_int(w, stack_factor, META_U32, stack, &e), 0);
+    }
     assert_int_equal(gguf_writer_write(w, path, &e), 0);
     gguf_writer_free(w);
     for (size_t i = 0; i <= n; i++) free(kept[i]);

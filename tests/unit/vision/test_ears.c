@@ -9,13 +9,13 @@
 #include "base/arena.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "convert/gguf_writer.h"
 #include "convert/safetensors_writer.h"
 #include "media/sound.h"
 #include "models/list.h"
 #include "nn/model.h"
 #include "tensor/half.h"
 #include "tools/simple.h"
+#include "unit/support/ears_gguf.h"
 #include "unit/support/support.h"
 #include "vision/internal.h"
 #include "vision/mel.h"
@@ -255,93 +255,10 @@ static void test_logits(void **state) {
 
 /* --- the mmproj form --- */
 
-typedef struct name_row {
-    const char *hf, *gguf;
-} name_row;
-
-static const name_row whole[] = { { "conv1.", "a.conv1d.1." },
-                                  { "conv2.", "a.conv1d.2." },
-                                  { "embed_positions.", "a.position_embd." },
-                                  { "layer_norm.", "a.post_ln." } };
-static const name_row leaves[] = { { "self_attn_layer_norm.", "ln1." },
-                                   { "self_attn.q_proj.", "attn_q." },
-                                   { "self_attn.k_proj.", "attn_k." },
-                                   { "self_attn.v_proj.", "attn_v." },
-                                   { "self_attn.out_proj.", "attn_out." },
-                                   { "final_layer_norm.", "ln2." },
-                                   { "fc1.", "ffn_up." },
-                                   { "fc2.", "ffn_down." } };
-
-static bool gguf_name(const char *hf, char *out, size_t bytes) {
-    static const char tower[] = "audio_tower.", projector[] = "multi_modal_projector.linear_";
-    if (strncmp(hf, projector, sizeof projector - 1) == 0) {
-        snprintf(out, bytes, "mm.a.mlp.%s", hf + sizeof projector - 1);
-        return true;
-    }
-    if (strncmp(hf, tower, sizeof tower - 1) != 0) return false;
-    const char *at = hf + sizeof tower - 1;
-    bool        layer = strncmp(at, "layers.", 7) == 0;
-    const char *leaf = layer ? strchr(at + 7, '.') + 1 : at;
-    for (size_t i = 0; i < (layer ? sizeof leaves : sizeof whole) / sizeof *whole; i++) {
-        const name_row *r = layer ? &leaves[i] : &whole[i];
-        if (strncmp(leaf, r->hf, strlen(r->hf)) != 0) continue;
-        if (layer)
-            snprintf(out, bytes, "a.blk.%d.%s%s", atoi(at + 7), r->gguf, leaf + strlen(r->hf));
-        else
-            snprintf(out, bytes, "%s%s", r->gguf, leaf + strlen(r->hf));
-        return true;
-    }
-    return false;
-}
-
-/* As converters do it: vectors and positions as f32, biases of convolutions as columns. */
-static void add_tensor(gguf_writer *w, const model_tensor *t, const char *name, void **keep) {
-    int64_t elems = 1, column[2] = { 1, t->dims[0] };
-    bool    wide = t->n_dims == 1 || strstr(name, "conv1d");
-    err     e = { 0 };
-    for (int i = 0; i < t->n_dims; i++) elems *= t->dims[i];
-    if (t->type != TENSOR_BF16 || !wide) {
-        assert_int_equal(gguf_writer_add(w, name, t->type, t->n_dims, t->dims, t->data, t->bytes, &e), 0);
-        return;
-    }
-    float *x = *keep = malloc((size_t)elems * sizeof *x);
-    for (int64_t i = 0; i < elems; i++) x[i] = tensor_bf16_to_f32(((const uint16_t *)(const void *)t->data)[i]);
-    bool bias = strstr(name, "conv1d") && t->n_dims == 1;
-    assert_int_equal(gguf_writer_add(w, name, TENSOR_F32, bias ? 2 : t->n_dims, bias ? column : t->dims, x,
-                                     (size_t)elems * sizeof *x, &e),
-                     0);
-}
-
-/* swap: a key that gets another value. */
-static void write_mmproj(const model_file *m, const char *path, const char *swap, int64_t value) {
-    static const struct {
-        const char *key;
-        int64_t     value;
-    } ints[] = { { "clip.audio.block_count", 2 },           { "clip.audio.embedding_length", WIDTH },
-                 { "clip.audio.feed_forward_length", 128 }, { "clip.audio.attention.head_count", 4 },
-                 { "clip.audio.num_mel_bins", MELS },       { "clip.audio.projection_dim", 32 },
-                 { "clip.audio.projector.stack_factor", 4 } };
-    size_t       n = model_file_tensor_count(m);
-    void       **kept = calloc(n, sizeof *kept);
-    gguf_writer *w;
-    char         name[96];
-    err          e = { 0 };
-    assert_int_equal(gguf_writer_open(&w, 0, &e), 0);
-    assert_int_equal(gguf_writer_set_string(w, "general.architecture", "clip", NULL), 0);
-    assert_int_equal(gguf_writer_set_string(w, "clip.projector_type", "voxtral", NULL), 0);
-    assert_int_equal(gguf_writer_set_real(w, "clip.audio.attention.layer_norm_epsilon", META_F32, 1e-5, NULL), 0);
-    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) {
-        bool other = swap && strcmp(swap, ints[i].key) == 0;
-        assert_int_equal(gguf_writer_set_int(w, ints[i].key, META_U32, other ? value : ints[i].value, NULL), 0);
-    }
-    for (size_t i = 0; i < n; i++) {
-        const model_tensor *t = model_file_tensor_at(m, i);
-        if (gguf_name(t->name, name, sizeof name)) add_tensor(w, t, name, &kept[i]);
-    }
-    assert_int_equal(gguf_writer_write(w, path, &e), 0);
-    gguf_writer_free(w);
-    for (size_t i = 0; i < n; i++) free(kept[i]);
-    free(kept);
+static const ears_gguf *voxtral(void) {
+    const ears_gguf *f = ears_gguf_families;
+    while (strcmp(f->name, "voxtral") != 0) f++;
+    return f;
 }
 
 /* The same tower under the names of published converters: the same rows, to the bit. */
@@ -356,7 +273,7 @@ static void test_mmproj(void **state) {
     vision_options     o = options();
     (void)state;
     open_golden(&g);
-    write_mmproj(g.file, path, NULL, 0);
+    ears_gguf_write(voxtral(), g.file, path, NULL, 0);
     assert_int_equal(model_file_open(&mmproj, path, &e), 0);
     assert_true(ears_known(g.file, mmproj));
     assert_false(vision_known(g.file, mmproj));
@@ -457,7 +374,7 @@ static void test_nonsense(void **state) {
         model_file *mmproj;
         ears       *h;
         err         e = { 0 };
-        write_mmproj(g.file, path, bad[i].key, bad[i].value);
+        ears_gguf_write(voxtral(), g.file, path, bad[i].key, bad[i].value);
         assert_int_equal(model_file_open(&mmproj, path, &e), 0);
         assert_true(ears_open(&h, g.file, mmproj, WIDTH, &(vision_options){ 0 }, &e) < 0);
         assert_true(e.msg[0]);
