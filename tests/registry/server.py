@@ -37,7 +37,7 @@ POST /_control with a JSON object sets what goes wrong from now on; {} is all we
   gone           404 for files
 
 GET /_control gives what was seen: bytes sent of each file, requests, the tokens seen on each port, the most connections
-at one time; it is reset by every POST.
+at one time; it is reset by every POST. It waits for files that are being sent.
 """
 import hashlib
 import json
@@ -148,8 +148,7 @@ class Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         path = unquote(url.path)
         if path == "/_control":
-            with lock:
-                return self.answer(200, json.dumps(seen).encode())
+            return self.tell()
         token = self.headers.get("Authorization")
         with lock:
             seen["requests"] += 1
@@ -168,6 +167,15 @@ class Handler(BaseHTTPRequestHandler):
                 self.resolve(path)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
+
+    def tell(self):
+        """Waits for the answers under way: a client can have its last byte before this server has counted it."""
+        until = time.monotonic() + 20
+        while True:
+            with lock:
+                if not seen["open"] or time.monotonic() > until:
+                    return self.answer(200, json.dumps(seen).encode())
+            time.sleep(0.002)
 
     def refused(self, need):
         if need and self.headers.get("Authorization") != "Bearer " + need:
