@@ -397,7 +397,7 @@ int main(int argc, char **argv) {
         for (int i = 0; i < o.n_shapes; i++) {
             for (int r = 0; r < 3 && o.shapes[i].rows < 100000; r++) {
                 add_case(&b, &o, o.types[t], o.shapes[i], many[r], false);
-                if (cuda_scratch_bytes(device_type(o.types[t]), 16, 256))
+                if (cuda_scratch_bytes(device_type(o.types[t]), 16, 256) && o.shapes[i].rows <= CUDA_SLAB_ROWS)
                     add_case(&b, &o, o.types[t], o.shapes[i], many[r], true);
             }
         }

@@ -159,7 +159,7 @@ static nn_buf head_norm(gen *g, nn_buf x, int dim) {
 }
 
 static nn_rope rope(gen *g, int dim) {
-    int    n_rot = 2 * suite_int(g->s, 1, dim / 2);
+    int    n_rot = suite_chance(g->s, 50) ? dim / 2 * 2 : 2 * suite_int(g->s, 1, dim / 2);
     float *freq = take(g, (size_t)n_rot, sizeof *freq);
     for (int i = 0; i < n_rot / 2; i++) freq[i] = (float)pow(10000.0, -2.0 * i / n_rot);
     return (nn_rope){ .n_rot = n_rot,
@@ -256,7 +256,8 @@ static nn_buf step_attention(gen *g, nn_buf h) {
     return nn_attention(g->t, g->layer, q, a);
 }
 
-/* Of sequences that are longer than what is chosen, and of some that are not. */
+/* Of sequences that are longer than what is chosen, and of some that are not; sometimes of more than a device's kernels
+ * take as one part. */
 static nn_choice choose(gen *g, nn_buf h, int n_group, int dim) {
     bool           blocks = n_group > 1 || suite_chance(g->s, 40);
     nn_choose_spec c = { .n_head = blocks ? n_group : suite_int(g->s, 2, 9), .n_group = n_group, .block = 1 };
@@ -264,7 +265,7 @@ static nn_choice choose(gen *g, nn_buf h, int n_group, int dim) {
         c.block = PICK(g, 1, 3, 4, 16);
         c.local = suite_int(g->s, 0, 2);
     }
-    c.top = suite_int(g->s, 4, 9);
+    c.top = suite_chance(g->s, 25) ? 150 : suite_int(g->s, 4, 9);
     g->state[g->layer].dim_index = dim;
     nn_index_store(g->t, g->layer, norm(g, project(g, h, "index_k", dim)));
     return nn_choose(g->t, g->layer, project(g, h, "index_q", (int64_t)c.n_head * dim),
@@ -563,11 +564,12 @@ bool gen_type_known(int type) {
     return ok;
 }
 
-nn_model *gen_product(suite *s, int type, bool embedding) {
+nn_model *gen_product(suite *s, int type, bool embedding, int rows) {
     gen       g;
     nn_model *m = empty(s, &g, TENSOR_F32, 1);
     bool      known = gen_type_known(type);
     g.n_embd = 256;
+    if (rows) ((nn_dims *)(uintptr_t)m->dims)->n_vocab = rows;
     nn_mat     *w = take(&g, 1, sizeof *w);
     tensor_mat *at = take(&g, 1, sizeof *at);
     if (!known || !make_mat(&g, at, type, m->dims->n_vocab, 256))

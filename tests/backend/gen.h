@@ -30,8 +30,8 @@ typedef struct gen_want {
 nn_model *gen_model(suite *s, gen_want want); /* never NULL: without memory the program ends */
 void      gen_free(nn_model *m);
 
-/* A model of one product with this type, whatever it is: for asking a backend whether it takes it. */
-nn_model *gen_product(suite *s, int type, bool embedding);
+/* A model of one product with this type, whatever it is: for asking a backend whether it takes it. rows 0: a few. */
+nn_model *gen_product(suite *s, int type, bool embedding, int rows);
 /* Whether random weights of this type can be made at all. */
 bool gen_type_known(int type);
 

@@ -153,13 +153,24 @@ void suite_ops(suite *s) {
     }
 }
 
+/* Heads of more rows than a device brings, or unpacks, at a time. */
+static void wide_heads(suite *s) {
+    static const int types[] = { TENSOR_F32, TENSOR_F16, TENSOR_BF16, TENSOR_Q8_0, TENSOR_IQ4_NL, TENSOR_MLX_MXFP4 };
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        nn_model *m = gen_product(s, types[i], false, 33000 + suite_int(s, 0, 100));
+        ops_check_model(s, m, NN_KV_F32, NN_KV_F32, 6);
+        gen_free(m);
+    }
+}
+
 /* Every weight type: right, or refused by name when a model with it is opened. */
 void suite_types(suite *s) {
+    wide_heads(s);
     for (int type = 0; type < TENSOR_TYPE_COUNT; type++) {
         if (!tensor_type_get(type) || !tensor_type_get(type)->name) continue;
         bool known = gen_type_known(type);
         for (int embedding = 0; embedding < 2; embedding++) {
-            nn_model       *m = gen_product(s, type, embedding);
+            nn_model       *m = gen_product(s, type, embedding, 0);
             nn_exec_options o = world_options(s);
             nn_exec        *x = NULL;
             nn_memory       mem;

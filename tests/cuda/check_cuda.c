@@ -622,6 +622,59 @@ static void check_wide(check *c, const cuda_device *d, tensor_type type) {
     free(file), free(x), free(few), free(many);
 }
 
+/* More rows than are unpacked at a time, of three joined matrices that begin and end inside of slabs. */
+static void check_slabs(check *c, const cuda_device *d, tensor_type type) {
+    enum { ROWS = CUDA_SLAB_ROWS + 200, COLS = 64, N = 9 };
+    static const int64_t first[] = { 0, 4096, CUDA_SLAB_ROWS + 48, ROWS };
+    err                  e;
+    const size_t         row_bytes = cuda_row_bytes(type, COLS), out_bytes = (size_t)N * (ROWS + 3) * 4;
+    uint8_t             *file = drawn_staged(c, type, ROWS, COLS);
+    const int            power = power_of(type, file, row_bytes * ROWS);
+    float *x = alloc(N * COLS * 4), *bias = alloc(ROWS * 4), *few = alloc(out_bytes), *many = alloc(out_bytes);
+    check_fill_normal(c, x, N * COLS, 1), check_fill_normal(c, bias, ROWS, 1);
+    buffer in = buffer_of(file, row_bytes * ROWS), dx = buffer_of(x, N * COLS * 4), biases = buffer_of(bias, ROWS * 4),
+           w = buffer_alloc(cuda_packed_bytes(type, ROWS, COLS)),
+           scratch = buffer_alloc(cuda_scratch_bytes(type, ROWS, COLS)), image = buffer_alloc(cuda_rows_bytes(N, COLS)),
+           scale = buffer_alloc(N * 4), out = buffer_alloc(out_bytes);
+    must(cuda_pack(w.data, in.data, row_bytes, type, ROWS, COLS, power, NULL, &e), &e);
+    float            *to = (float *)out.data;
+    cuda_product_args a = { .w = { type, ROWS, COLS, w.data, 0 },
+                            .x = { false, N, cuda_rows_pad(N), COLS, image.data, (float *)scale.data },
+                            .out = to,
+                            .out_stride = first[1] + 1,
+                            .scratch = scratch.data,
+                            .w_scale = ldexpf(1, power),
+                            .bias = (float *)biases.data,
+                            .n_more = 2 };
+    to += N * (first[1] + 1);
+    for (int i = 0; i < 2; i++) {
+        const int64_t stride = first[i + 2] - first[i + 1] + 1;
+        a.more[i] = (cuda_more){ first[i + 1], to, stride, i ? (float *)biases.data + first[i + 1] : NULL,
+                                 ldexpf(3, power + i) };
+        to += N * stride;
+    }
+    must(cuda_rows_make(&a.x, (float *)dx.data, COLS, NULL, &e), &e);
+    static const cuda_path paths[] = { CUDA_PATH_FEW, CUDA_PATH_MMA, CUDA_PATH_WGMMA };
+    for (int way = 0; way < (d->code == 90 ? 3 : 2); way++) {
+        must(cuda_fill(out.data, 0xff, out_bytes, &e), &e);
+        a.path = paths[way];
+        must(cuda_product(d, &a, NULL, &e), &e);
+        must(cuda_wait(NULL, &e), &e);
+        must(cuda_copy_out(way ? many : few, out.data, out_bytes, &e), &e);
+        long differ = 0, untouched = 0;
+        for (size_t i = 0; i < out_bytes / 4; i++) {
+            differ += way && bits(few[i]) != bits(many[i]);
+            untouched += bits(few[i]) == 0xffffffffu;
+        }
+        CHECK(c, differ == 0 && untouched == 3 * N, "%s of %d rows, path %d: %ld values differ, %ld untouched",
+              drawn_name(type), (int)ROWS, (int)a.path, differ, untouched);
+    }
+    buffer_free(c, &in, "file"), buffer_free(c, &dx, "x"), buffer_free(c, &biases, "biases");
+    buffer_free(c, &w, "weights"), buffer_free(c, &scratch, "scratch"), buffer_free(c, &image, "image");
+    buffer_free(c, &scale, "scale"), buffer_free(c, &out, "out");
+    free(file), free(x), free(bias), free(few), free(many);
+}
+
 static void check_device(check *c, int number) {
     /* rows, columns; columns are made whole blocks of the type */
     static const int64_t shapes[][2] = { { 48, 512 },   { 200, 2304 },  { 33, 256 },  { 7, 96 },
@@ -650,6 +703,7 @@ static void check_device(check *c, int number) {
             check_products(c, &d, types[t], shapes[i][0], any && i == 3 ? 77 : cols);
         }
         if (types[t] != TENSOR_BF16 && (!c->quick || t % 4 == 0)) check_wide(c, &d, types[t]);
+        if (types[t] == TENSOR_Q8_0 || (!c->quick && types[t] == TENSOR_PAIR4)) check_slabs(c, &d, types[t]);
         printf("%s: %s\n", drawn_name(types[t]), c->n_failed == before ? "ok" : "FAILED");
     }
 }

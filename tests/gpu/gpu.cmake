@@ -43,7 +43,7 @@ function(soft_links name)
   set_target_properties(${name} PROPERTIES HEARTH_SOFT_GPU ON CUDA_RUNTIME_LIBRARY None)
 endfunction()
 
-foreach(program check_cuda check_cuda_attn check_cuda_pages check_choose check_picks check_backend check_lost test_engine test_prefix test_ahead
+foreach(program check_cuda check_cuda_attn check_cuda_pages check_cuda_rows check_choose check_picks check_backend check_lost test_engine test_prefix test_ahead
     check_experts test_models_golden)
   get_target_property(sources ${program} SOURCES)
   get_target_property(links ${program} LINK_LIBRARIES)
@@ -90,6 +90,7 @@ if(HEARTH_CUDA_QUICK)
   soft_test(90 check_backend cuda:0/experts:0 --quick ops bits)
   soft_test(90 check_backend cuda:0+cuda:1/1 --quick bits moves adapters sample whole)
   soft_test(90 check_cuda_attn --quick)
+  soft_test(90 check_cuda_rows)
   soft_races(90 check_cuda_pages --quick)
   soft_races(90 check_picks --quick)
   soft_races(90 check_choose --quick)

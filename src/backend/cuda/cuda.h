@@ -23,6 +23,7 @@
 #include "nn/plan.h"
 
 enum { CUDA_MAT_ROWS = 16 }; /* of a tile of packed weights */
+enum { CUDA_PARTS_ROWS = 64 };
 enum { CUDA_MAX_ROPES = 8, CUDA_EVENTS = 64, CUDA_GRAPHS = 96, CUDA_MAX_EMBEDS = 4, CUDA_TIMES = 4 };
 
 /* A matrix or a stack of them as it is multiplied. */
@@ -235,6 +236,11 @@ void cuda_steps_forget(cuda_exec *x);                           /* recordings wh
 
 static inline float *cuda_buf(const cuda_exec *x, nn_buf b) {
     return b ? (float *)(void *)(x->heap + x->areas.arena + x->plan.offset[b]) : NULL;
+}
+
+/* Rows of a batch whose attention parts have room at once, where that is not too much. */
+static inline int cuda_parts_rows(const nn_limits *l) {
+    return l->max_tokens < CUDA_PARTS_ROWS ? l->max_tokens : CUDA_PARTS_ROWS;
 }
 
 static inline int64_t cuda_buf_rows(const cuda_exec *x, nn_buf b) {

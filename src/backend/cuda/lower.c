@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 /* Floats of attention parts, if not one row has more: rows that do not fit go one part after the other. */
-enum { PARTS_MOST = 48 << 20, PARTS_ROWS = 64 };
+enum { PARTS_MOST = 48 << 20 };
 /* Floats of an indexer's scores, if not one line has more; lines that do not fit go one behind the other. */
 enum { SCORES_MOST = 16 << 20 };
 
@@ -76,8 +76,7 @@ static int lower_attn(cuda_exec *x, int i, const nn_op *op, err *e) {
     bool                latent = op->kind == NN_OP_LATENT_ATTN;
     int                 dim_out = latent ? a->dim_k : a->dim_v, dim = latent ? a->dim_k + a->dim_v : a->dim_k;
     if (dim_out > CUDA_ATTN_DIM || dim > 2 * CUDA_ATTN_DIM) return cuda_refuse(x, i, "heads that are too wide", e);
-    int64_t rows = l->max_tokens < PARTS_ROWS ? l->max_tokens : PARTS_ROWS;
-    int64_t parts = cuda_attn_parts(rows, a->n_head, dim_out, x->max_chunks),
+    int64_t parts = cuda_attn_parts(cuda_parts_rows(l), a->n_head, dim_out, x->max_chunks),
             one = cuda_attn_parts(1, a->n_head, dim_out, x->max_chunks);
     most(&x->parts_floats, (size_t)(parts < PARTS_MOST ? parts : one > PARTS_MOST ? one : PARTS_MOST));
     most(&x->most_kv, latent ? 1 : (size_t)a->n_kv);

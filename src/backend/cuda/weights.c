@@ -3,8 +3,9 @@
  * Weights on the device: every matrix that the executor's ops multiply with, in the layout of the product kernels, and
  * every small vector. Types without a layout of their own are recoded to one that keeps their integers (recode.h), by all
  * threads, some rows at a time; the few that cannot be become F16 on the host, BF16 on the device. One power of two per
- * stack of matrices brings the largest value well into F16's range. The tokens' embeddings lie there as in the file, where
- * the device can read their type; other tables stay in the file.
+ * stack of matrices brings the largest value well into F16's range. A matrix comes through the staging area in slabs of
+ * rows. The tokens' embeddings lie there as in the file, where the device can read their type; other tables stay in the
+ * file.
  */
 #include "backend/cuda/cuda.h"
 
@@ -20,12 +21,22 @@
 
 enum { RECODE_BYTES = 16 << 20 }; /* of recoded rows at a time */
 
+/* Rows of a matrix that are on their way together. */
+typedef struct slab {
+    const tensor_mat *m;
+    int64_t           row, n;
+} slab;
+
 /* What loading needs beside the executor. */
 typedef struct loader {
-    cuda_exec        *x;
-    pool             *pool;   /* opened for the first matrix that is recoded */
-    const tensor_mat *staged; /* what the staging area holds as cuda_pack takes it; NULL: anything */
+    cuda_exec *x;
+    pool      *pool;   /* opened for the first matrix that is recoded */
+    slab       staged; /* what the staging area holds as cuda_pack takes it; m NULL: anything */
 } loader;
+
+static int64_t slab_rows(int64_t rows) { return rows < CUDA_SLAB_ROWS ? rows : CUDA_SLAB_ROWS; }
+
+static slab slab_at(const tensor_mat *m, int64_t row) { return (slab){ m, row, slab_rows(m->rows - row) }; }
 
 static int stack_of(const nn_mat *m) { return m->n_stack ? m->n_stack : 1; }
 
@@ -118,9 +129,9 @@ void cuda_weights_join(cuda_exec *x, const nn_op *ops, int n) {
     }
 }
 
-/* Bytes of one matrix on its way: in file layout, recoded, or as F16. */
+/* Bytes of one slab on its way: in file layout, recoded, or as F16. */
 static size_t staged_bytes(const cuda_mat *w) {
-    return w->type == TENSOR_F32 ? 0 : cuda_row_bytes(w->type, w->from->cols) * (size_t)w->from->rows;
+    return w->type == TENSOR_F32 ? 0 : cuda_row_bytes(w->type, w->from->cols) * (size_t)slab_rows(w->from->rows);
 }
 
 size_t cuda_weights_staging(const cuda_exec *x) {
@@ -144,18 +155,18 @@ static float largest(const tensor_mat *m, float *row) {
     return most;
 }
 
-/* Every row as F16, divided by w_scale; or as F32. The caller frees it. */
-static void *expanded(const tensor_mat *m, tensor_type type, float w_scale, err *e) {
-    size_t   size = type == TENSOR_F32 ? 4 : 2, row_bytes = (size_t)m->cols * size;
-    uint8_t *out = malloc((size_t)m->rows * row_bytes + 1);
-    float   *row = malloc((size_t)m->cols * sizeof *row);
-    for (int64_t r = 0; out && row && r < m->rows; r++) {
-        tensor_mat_dequant_row(m, 0, r, row);
-        for (int64_t i = 0; i < m->cols; i++) row[i] /= w_scale;
+/* Rows as F16, divided by w_scale; or as F32. The caller frees them. */
+static void *expanded(const slab *p, tensor_type type, float w_scale, err *e) {
+    size_t   cols = (size_t)p->m->cols, row_bytes = cols * (type == TENSOR_F32 ? 4 : 2);
+    uint8_t *out = malloc((size_t)p->n * row_bytes + 1);
+    float   *row = malloc(cols * sizeof *row);
+    for (int64_t r = 0; out && row && r < p->n; r++) {
+        tensor_mat_dequant_row(p->m, 0, p->row + r, row);
+        for (size_t i = 0; i < cols; i++) row[i] /= w_scale;
         if (type == TENSOR_F32)
             memcpy(out + (size_t)r * row_bytes, row, row_bytes);
         else
-            (void)tensor_quant_row(TENSOR_F16, row, out + (size_t)r * row_bytes, m->cols);
+            (void)tensor_quant_row(TENSOR_F16, row, out + (size_t)r * row_bytes, p->m->cols);
     }
     if (!out || !row) {
         free(out);
@@ -190,16 +201,16 @@ static int open_pool(loader *l, err *e) {
     return l->pool ? 0 : pool_open(&l->pool, n, false, e);
 }
 
-/* A recoded matrix to the staging area. */
-static int stage_recoded(loader *l, const tensor_mat *m, tensor_type to, err *e) {
-    const size_t  row_bytes = cuda_row_bytes(to, m->cols);
+/* A slab to the staging area, recoded. */
+static int stage_recoded(loader *l, const slab *p, tensor_type to, err *e) {
+    const size_t  row_bytes = cuda_row_bytes(to, p->m->cols);
     const int64_t fit = (int64_t)(RECODE_BYTES / row_bytes),
                   most = fit < 64 ? 64 : fit / CUDA_TILE_ROWS * CUDA_TILE_ROWS;
     int      rc = open_pool(l, e);
-    uint8_t *out = rc == 0 ? malloc((size_t)(most < m->rows ? most : m->rows) * row_bytes) : NULL;
+    uint8_t *out = rc == 0 ? malloc((size_t)(most < p->n ? most : p->n) * row_bytes) : NULL;
     if (rc == 0 && !out) rc = err_set_nomem(e);
-    for (int64_t row = 0; row < m->rows && rc == 0; row += most) {
-        recoding r = { m, to, row, m->rows - row < most ? m->rows - row : most, out };
+    for (int64_t row = 0; row < p->n && rc == 0; row += most) {
+        recoding r = { p->m, to, p->row + row, p->n - row < most ? p->n - row : most, out };
         pool_run(l->pool, recode_rows, &r);
         rc = cuda_copy_in(l->x->heap + l->x->areas.scratch + (size_t)row * row_bytes, out, (size_t)r.n * row_bytes, e);
     }
@@ -207,76 +218,102 @@ static int stage_recoded(loader *l, const tensor_mat *m, tensor_type to, err *e)
     return rc;
 }
 
-/* A matrix to the staging area, as cuda_pack takes it where it will be of type `to`. */
-static int stage(loader *l, const tensor_mat *m, tensor_type to, err *e) {
-    cuda_exec *x = l->x;
-    size_t     row = 0;
-    int        rc;
-    if (l->staged == m) return 0;
+/* A slab to the staging area, as cuda_pack takes it where it will be of type `to`. */
+static int stage(loader *l, const slab *p, tensor_type to, err *e) {
+    cuda_exec        *x = l->x;
+    const tensor_mat *m = p->m;
+    size_t            row = 0;
+    int               rc;
+    if (l->staged.m == m && l->staged.row == p->row) return 0;
     (void)tensor_row_bytes((int)m->type, m->cols, &row);
-    l->staged = NULL;
+    l->staged.m = NULL;
     if (m->type == to || to == TENSOR_F16)
-        rc = cuda_copy_rows_in(x->heap + x->areas.scratch, m->data, row, m->row_bytes, (size_t)m->rows, e);
+        rc = cuda_copy_rows_in(x->heap + x->areas.scratch, (const uint8_t *)m->data + (size_t)p->row * m->row_bytes,
+                               row, m->row_bytes, (size_t)p->n, e);
     else
-        rc = stage_recoded(l, m, to, e);
-    if (rc == 0 && to != TENSOR_F16) l->staged = m;
+        rc = stage_recoded(l, p, to, e);
+    if (rc == 0 && to != TENSOR_F16) l->staged = *p;
     return rc;
 }
 
-/* One matrix: as it is in the file or recoded where the kernels know the type, else by way of floats. */
-static int load_one(loader *l, const cuda_mat *w, const tensor_mat *m, uint8_t *to, err *e) {
-    cuda_exec *x = l->x;
-    uint8_t   *staged = x->heap + x->areas.scratch;
-    size_t     row = cuda_row_bytes(w->type, m->cols);
-    int        rc;
+/* One slab of a matrix that begins at `to`: as it is in the file or recoded where the kernels know the type, else by way of
+ * floats. */
+static int load_slab(loader *l, const cuda_mat *w, const slab *p, uint8_t *to, err *e) {
+    cuda_exec        *x = l->x;
+    const tensor_mat *m = p->m;
+    uint8_t          *staged = x->heap + x->areas.scratch;
+    size_t            row = cuda_row_bytes(w->type, m->cols);
+    int               rc;
     if (is_bf16(m) && w->type == TENSOR_F16) {
-        rc = stage(l, m, TENSOR_F16, e);
-        if (rc == 0) rc = cuda_bf16_turn(staged, m->rows * m->cols, 1.0f / w->w_scale, x->stream, e);
+        rc = stage(l, p, TENSOR_F16, e);
+        if (rc == 0) rc = cuda_bf16_turn(staged, p->n * m->cols, 1.0f / w->w_scale, x->stream, e);
     } else if (w->type != TENSOR_F32 && (w->type != TENSOR_F16 || (m->type == TENSOR_F16 && !cuda_weights_scaled(w)))) {
-        rc = stage(l, m, w->type, e);
+        rc = stage(l, p, w->type, e);
     } else {
-        void *host = expanded(m, w->type, w->w_scale, e);
+        void *host = expanded(p, w->type, w->w_scale, e);
         if (!host) return ERR_NOMEM;
-        l->staged = NULL;
-        rc = cuda_copy_in(w->type == TENSOR_F32 ? to : staged, host, row * (size_t)m->rows, e);
+        l->staged.m = NULL;
+        rc = cuda_copy_in(w->type == TENSOR_F32 ? to + (size_t)p->row * row : staged, host, row * (size_t)p->n, e);
         free(host);
     }
     if (rc < 0 || w->type == TENSOR_F32) return rc;
-    if (w->pitch)
-        rc = cuda_pack_part(to, staged, row, w->type, m->rows, m->cols, w->pitch, x->stream, e);
+    to += cuda_packed_at(w->type, p->row, m->cols);
+    if (w->type == TENSOR_F16)
+        rc = cuda_pack_part(to, staged, row, w->type, p->n, m->cols,
+                            w->pitch ? w->pitch : cuda_round_up(m->rows, CUDA_TILE_ROWS), x->stream, e);
     else
-        rc = cuda_pack(to, staged, row, w->type, m->rows, m->cols, ilogbf(w->w_scale), x->stream, e);
+        rc = cuda_pack(to, staged, row, w->type, p->n, m->cols, ilogbf(w->w_scale), x->stream, e);
     return rc < 0 ? rc : cuda_wait(x->stream, e);
+}
+
+static int load_one(loader *l, const cuda_mat *w, const tensor_mat *m, uint8_t *to, err *e) {
+    int rc = 0;
+    for (int64_t row = 0; row < m->rows && rc == 0; row += CUDA_SLAB_ROWS) {
+        const slab p = slab_at(m, row);
+        rc = load_slab(l, w, &p, to, e);
+    }
+    return rc;
+}
+
+/* *top becomes what is largest in a slab, where that is more: a bf16 number, or a scale of quantized blocks. */
+static int slab_top(loader *l, const slab *p, tensor_type type, uint32_t *top, err *e) {
+    cuda_exec     *x = l->x;
+    const uint8_t *staged = x->heap + x->areas.scratch;
+    int            rc = stage(l, p, type, e);
+    if (rc == 0 && type == TENSOR_F16) rc = cuda_bf16_top(top, staged, p->n * p->m->cols, x->stream, e);
+    if (rc == 0 && type != TENSOR_F16)
+        rc = cuda_pack_top(top, staged, type,
+                           p->n * (int64_t)(cuda_row_bytes(type, p->m->cols) / (size_t)cuda_block_bytes(type)),
+                           x->stream, e);
+    return rc < 0 ? rc : cuda_wait(x->stream, e);
+}
+
+/* The same of a stack of matrices. The last slab stays in the staging area, so one of one slab is brought once. */
+static int largest_of(loader *l, const nn_mat *m, tensor_type type, uint32_t *most, err *e) {
+    uint32_t *top = (uint32_t *)(void *)(l->x->heap + l->x->areas.block);
+    int       rc = cuda_fill(top, 0, sizeof *top, e);
+    for (int i = 0; i < stack_of(m) && rc == 0; i++) {
+        for (int64_t row = 0; row < m->rows && rc == 0; row += CUDA_SLAB_ROWS) {
+            const slab p = slab_at(&m->at[i], row);
+            rc = slab_top(l, &p, type, top, e);
+        }
+    }
+    return rc < 0 ? rc : cuda_copy_out(most, top, sizeof *most, e);
 }
 
 /* The largest magnitude of a stack of BF16 matrices. */
 static int bf16_largest(loader *l, const nn_mat *m, float *most, err *e) {
-    cuda_exec *x = l->x;
-    uint32_t  *top = (uint32_t *)(void *)(x->heap + x->areas.block), bits = 0;
-    int        rc = cuda_fill(top, 0, sizeof *top, e);
-    for (int i = 0; i < stack_of(m) && rc == 0; i++) {
-        rc = stage(l, &m->at[i], TENSOR_F16, e);
-        if (rc == 0) rc = cuda_bf16_top(top, x->heap + x->areas.scratch, m->rows * m->cols, x->stream, e);
-        if (rc == 0) rc = cuda_wait(x->stream, e);
-    }
-    if (rc == 0) rc = cuda_copy_out(&bits, top, sizeof bits, e);
+    uint32_t bits = 0;
+    int      rc = largest_of(l, m, TENSOR_F16, &bits, e);
     bits <<= 16;
     memcpy(most, &bits, sizeof bits);
     return rc;
 }
 
-/* The power of two that quantized weights of a stack are divided by. A stack of one stays in the staging area. */
+/* The power of two that quantized weights of a stack are divided by. */
 static int choose_power(loader *l, cuda_mat *w, err *e) {
-    cuda_exec *x = l->x;
-    uint32_t  *top = (uint32_t *)(void *)(x->heap + x->areas.block), most = 0;
-    int64_t    blocks = (int64_t)(staged_bytes(w) / (size_t)cuda_block_bytes(w->type));
-    int        rc = cuda_fill(top, 0, sizeof *top, e);
-    for (int i = 0; i < stack_of(w->from) && rc == 0; i++) {
-        rc = stage(l, &w->from->at[i], w->type, e);
-        if (rc == 0) rc = cuda_pack_top(top, x->heap + x->areas.scratch, w->type, blocks, x->stream, e);
-        if (rc == 0) rc = cuda_wait(x->stream, e);
-    }
-    if (rc == 0) rc = cuda_copy_out(&most, top, sizeof most, e);
+    uint32_t most = 0;
+    int      rc = largest_of(l, w->from, w->type, &most, e);
     w->w_scale = ldexpf(1.0f, cuda_pack_power(w->type, most));
     return rc;
 }

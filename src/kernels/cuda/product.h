@@ -32,6 +32,9 @@ enum {
     CUDA_FEW_PACKED = 48, /* rows up to which that is faster, several times over, than unpacking quantized weights */
     CUDA_GATED = 128, /* rows up to which a product does the gated unit; with more its end is slower than that kernel */
     CUDA_HELD = 256,  /* rows of quantized weights up to which held.cu is faster than unpacking (9.0) */
+    /* Weight rows that are unpacked, or loaded, at a time: the image of a whole head would take gigabytes. A multiple of
+     * CUDA_TILE_ROWS. */
+    CUDA_SLAB_ROWS = 32768,
 };
 
 typedef enum cuda_act {
@@ -113,7 +116,7 @@ typedef struct cuda_product_args {
     cuda_path     path;
     cuda_few_plan plan;
     bool          early;    /* begin loading weights before the kernel in front has ended; it must not write them */
-    bool          unpacked; /* scratch already holds this matrix */
+    bool          unpacked; /* scratch already holds this matrix, which has no more than CUDA_SLAB_ROWS */
     float         w_scale;  /* a power of two that the weights were divided by; 0: 1 */
     const float  *bias;     /* one per weight row; NULL: none */
     bool          add;      /* to what out holds */
@@ -133,6 +136,8 @@ bool   cuda_can_multiply(tensor_type type);
 bool   cuda_product_gates(const cuda_device *d, tensor_type type, int64_t n, int64_t cols);
 size_t cuda_packed_bytes(tensor_type type, int64_t rows, int64_t cols);
 size_t cuda_scratch_bytes(tensor_type type, int64_t rows, int64_t cols); /* 0 for 16-bit types */
+/* Where row `first` of a packed matrix (a multiple of CUDA_TILE_ROWS) begins. */
+size_t cuda_packed_at(tensor_type type, int64_t first, int64_t cols);
 
 /* From file layout (on the device, rows of row_bytes) to packed, divided by two to a power that w_scale brings back.
  * Refuses by name what cannot be multiplied. */
