@@ -93,7 +93,7 @@ def refuses(server):
     try:
         server.connect().close()
         return False
-    except ConnectionRefusedError:
+    except (ConnectionRefusedError, ConnectionResetError):  # reset: accepted by the system as the listener closed
         return True
 
 
