@@ -283,7 +283,7 @@ static int encode_picture(runtime *r, const view *blob, request_picture *out, co
     pixels picture;
     int    rc = pixels_view(&picture, blob->data, blob->len, e);
     if (rc == 0) rc = vision_encode(r->eyes, &picture, rows, e);
-    return rc < 0 ? rc : vision_grid(r->eyes, &picture, &out->across, &out->advance, e);
+    return rc < 0 ? rc : vision_grid(r->eyes, &picture, &out->place, e);
 }
 
 static bool is_over(void *ctx) { return request_is_cancelled(ctx); }
@@ -352,8 +352,9 @@ static void fill_span(engine_rows *s, const request_picture *p, int from, int fi
                         .n = n,
                         .embd = v->data + (size_t)from * (size_t)v->width,
                         .whole = whole,
-                        .across = p->across,
-                        .advance = p->advance };
+                        .across = p->place.across,
+                        .advance = p->place.advance,
+                        .counted = p->place.counted };
     memcpy(s->content, digest, sizeof s->content);
 }
 

@@ -66,6 +66,7 @@ struct vision_family {
     const char       *row_else;    /* where the vocabulary has no such word; NULL: nothing does */
     const char       *shows;       /* with an mmproj, the model's chat template has this; NULL: anything */
     bool              grid;        /* positions have several axes, and the rows of a picture stand in a grid of them */
+    bool              counted;     /* that grid has a row more at the end of each line (vision_place) */
     bool              own_colours; /* the files' are for others */
     bool              no_switches; /* the reference is the authors', and its files have no do_rescale and the like */
     bool              resizes;     /* the reference does, whatever do_resize says */
@@ -86,6 +87,8 @@ struct vision_family {
     int (*most_tiles)(const vision_rules *r);
     /* Where the rows in the prompt are not those of its tiles, one after the other (NULL), but p->n_rows others: makes them. */
     void (*arrange)(float *out, const vision *v, const vision_plan *p, const float *rows);
+    /* What is computed once, when the eyes are open; NULL: nothing. */
+    int (*opened)(vision *v, err *e);
     /* What stands in the prompt; NULL: the words of its rows and nothing else. */
     void (*write)(str *out, const vision_plan *p, const char *row);
     /* What the tower and the projector need beside the files; NULL: nothing. */

@@ -45,6 +45,7 @@ typedef enum vision_kind {
     VISION_KIMI_K25,
     VISION_MINICPMV,
     VISION_MINICPMV_2,
+    VISION_HUNYUAN,
     VISION_KINDS
 } vision_kind;
 
@@ -130,6 +131,7 @@ struct vision {
     vision_stage tower, middle, projector; /* middle: its model is NULL where no rows are merged within the tower */
     pool        *workers;                  /* for pixels */
     bool         other_word;               /* the family's row_else stands for a row */
+    float       *line_end;                 /* HUNYUAN: the row at the end of each line */
     int placed_across, placed_down; /* patches of the picture whose learned positions lie in the tower's own input */
     uint8_t     source[VISION_KEY_BYTES]; /* what the tower's file hashes to */
     vision_keep keep;

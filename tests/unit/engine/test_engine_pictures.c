@@ -25,10 +25,20 @@
 
 /* Those elsewhere hear. */
 static const char *const families[] = {
-    "gemma3",           "llava",    "idefics3",    "mistral3",        "pixtral",          "qwen2_vl", "qwen2_5_vl",
-    "qwen3_vl",         "internvl", "llava_next",  "llava_onevision", "gemma4",           "qwen3_5",  "gemma4_e",
-    "../sound/voxtral", "glm4v",    "exaone4_5",   "ernie4_5_vl_moe", "qwen3_omni_moe",   "llama4",   "lfm2_vl",
-    "kimi_vl",          "kimi_k25", "minicpmv4_6", "minicpmv",        "../hearing/gemma4"
+    "gemma3",           "llava",
+    "idefics3",         "mistral3",
+    "pixtral",          "qwen2_vl",
+    "qwen2_5_vl",       "qwen3_vl",
+    "internvl",         "llava_next",
+    "llava_onevision",  "gemma4",
+    "qwen3_5",          "gemma4_e",
+    "../sound/voxtral", "glm4v",
+    "exaone4_5",        "ernie4_5_vl_moe",
+    "qwen3_omni_moe",   "llama4",
+    "lfm2_vl",          "kimi_vl",
+    "kimi_k25",         "minicpmv4_6",
+    "minicpmv",         "../hearing/gemma4",
+    "hunyuan_vl",
 };
 enum {
     FAMILIES = sizeof families / sizeof *families,
@@ -50,15 +60,15 @@ typedef struct talk {
 } talk;
 
 typedef struct seeing {
-    fixture     f;
-    vision     *v;    /* or */
-    ears       *ears; /* then the pictures are sounds */
-    bool        whole;
-    vision_rows pictures[PICTURES]; /* copies */
-    int         across[PICTURES], advance[PICTURES];
-    talk        talks[TALKS];
-    answer      alone[TALKS];
-    int         longest;
+    fixture      f;
+    vision      *v;    /* or */
+    ears        *ears; /* then the pictures are sounds */
+    bool         whole;
+    vision_rows  pictures[PICTURES]; /* copies */
+    vision_place places[PICTURES];
+    talk         talks[TALKS];
+    answer       alone[TALKS];
+    int          longest;
 } seeing;
 
 static void keep_rows(seeing *s, int i, const vision_rows *rows) {
@@ -78,7 +88,7 @@ static void look(seeing *s, int i, const char *name) {
     assert_int_equal(file_read(&data, &n, path, 1 << 20, &e), 0);
     assert_int_equal(media_decode(&p, data, n, &media_default_limits, &e), 0);
     assert_int_equal(vision_encode(s->v, &p, &rows, &e), 0);
-    assert_int_equal(vision_grid(s->v, &p, &s->across[i], &s->advance[i], &e), 0);
+    assert_int_equal(vision_grid(s->v, &p, &s->places[i], &e), 0);
     keep_rows(s, i, rows);
     pixels_deinit(&p);
     free(data);
@@ -111,8 +121,9 @@ static void write_talk(seeing *s, talk *t, const char *plan) {
                                 .n = v->n,
                                 .embd = v->data,
                                 .whole = s->whole,
-                                .across = s->across[p],
-                                .advance = s->advance[p] };
+                                .across = s->places[p].across,
+                                .advance = s->places[p].advance,
+                                .counted = s->places[p].counted };
             memcpy(r->content, v->key, sizeof r->content);
             for (int k = 0; k < v->n; k++) t->tokens[t->n++] = PLACEHOLDER;
         }
