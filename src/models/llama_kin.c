@@ -63,6 +63,7 @@ static void setup(nn_config *c, void *p) {
                                                                               : 10000 });
     if (!sees) return;
     nn_rope_axes_counted(c, &h->rope);
+    if (!nn_config_gguf(c) && !h->rope.axis_of) nn_config_fail(c, "rope_parameters.mrope_section is missing");
     nn_config_known(c, "num_experts", "0|1");
     nn_config_known(c, "routed_scaling_factor", "1|false");
     nn_config_known(c, "norm_type", "rms|hf_rms");

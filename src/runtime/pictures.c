@@ -109,6 +109,10 @@ static int open_eyes(runtime *r, vision_options o, err *e) {
         o.device = DEVICE_CPU;
         rc = vision_open(&r->eyes, r->file, r->mmproj, width, &o, e);
     }
+    int axes = rc == 0 && r->eyes ? vision_axes(r->eyes) : 0, has = r->model->tape->n_axes;
+    if (axes && has != axes) /* old GGUF files of HunyuanOCR say nothing of them */
+        return err_set(e, ERR_UNSUPPORTED, "%s: pictures stand in positions with %d axes, and this model's have %d",
+                       model_file_path(r->file), axes, has ? has : 1);
     return rc == 0 && r->eyes ? find_row_word(r, e) : rc;
 }
 

@@ -38,6 +38,8 @@ int vision_grid(const vision *v, const pixels *picture, vision_place *out, err *
     return 0;
 }
 
+int vision_axes(const vision *v) { return !family_of(v)->grid ? 0 : family_of(v)->counted ? 4 : 3; }
+
 int vision_write(const vision *v, const pixels *picture, int number, str *out, err *e) {
     const vision_family *f = family_of(v);
     vision_plan          p;

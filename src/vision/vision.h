@@ -66,6 +66,7 @@ typedef struct vision_place {
     bool counted; /* as engine_rows has it; the first row and the last one stand in no grid */
 } vision_place;
 int vision_grid(const vision *v, const pixels *picture, vision_place *out, err *e);
+int vision_axes(const vision *v); /* how many axes positions need for that; 0: any number will do */
 
 /* Appends what stands for it in the prompt. number: of the picture among the prompt's, from 0. */
 int vision_write(const vision *v, const pixels *picture, int number, str *out, err *e);

@@ -19,12 +19,13 @@
 
 #define DIR HEARTH_SOURCE_DIR "/tests/golden/vision"
 
-static const char *const families[] = { "gemma3",  "llava", "mistral3", "qwen2_5_vl", "qwen3_vl",
-                                        "qwen3_5", "glm4v", "glm_ocr",  "aya_vision", "llava_next" };
+static const char *const families[] = { "gemma3", "llava",   "mistral3",   "qwen2_5_vl", "qwen3_vl",  "qwen3_5",
+                                        "glm4v",  "glm_ocr", "aya_vision", "llava_next", "hunyuan_vl" };
 
 /* What a name begins with, and what it begins with there. */
 static const char *const begins[][2] = { { "model.visual.", "vision_tower." },
                                          { "visual.", "vision_tower." },
+                                         { "vit.", "vision_tower." },
                                          { "vision_tower.embeddings.", "vision_tower.vision_model.embeddings." },
                                          { "vision_tower.encoder.", "vision_tower.vision_model.encoder." },
                                          { "vision_tower.post_", "vision_tower.vision_model.post_" },
