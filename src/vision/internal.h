@@ -46,6 +46,7 @@ typedef enum vision_kind {
     VISION_MINICPMV,
     VISION_MINICPMV_2,
     VISION_HUNYUAN,
+    VISION_QIANFAN,
     VISION_KINDS
 } vision_kind;
 

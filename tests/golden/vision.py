@@ -536,6 +536,17 @@ family("hunyuan_vl", {  # flat, as published; the processor is asked for Lanczos
     pillow=True, patch=lambda: one_axis_per_pair())
 
 
+family("qianfan_ocr", {  # InternVL's tower under its authors' names, before Qwen 3
+    "architectures": ["QianfanOCRForConditionalGeneration"], "model_type": "qianfan_ocr", "image_token_id": IMAGE,
+    "downsample_ratio": 0.5, "image_seq_length": 4, "projector_hidden_act": "gelu", "vision_feature_layer": -1,
+    "vision_feature_select_strategy": "default", "tie_word_embeddings": False,
+    "text_config": dict(TEXT, model_type="qwen3", rms_norm_eps=1e-6, hidden_act="silu", rope_theta=5000000.0),
+    "vision_config": dict(INTERN, model_type="qianfan_ocr_vision", drop_path_rate=0.1),
+}, dict(GOT, image_processor_type="GotOcr2ImageProcessor"), "GotOcr2ImageProcessor", per_tile=4, tiles=True,
+    call={"crop_to_patches": True}, words=("QianfanOCRProcessor", INTERN_WORDS[1]), pillow=True,
+    renamed=lambda k: k.replace("language_model.model.encoder.", "language_model.model."))  # as published; saving adds it
+
+
 def one_axis_per_pair():
     """Both elements of a pair turn by the same axis, as in the authors' code; the class of transformers 5.16.0.dev0 takes the
     second elements' axes from further down the list. Texts are the same with either."""
@@ -840,6 +851,8 @@ def saved(name, spec, outdir):
         shutil.rmtree(tmp)
     if "thinker" in spec:
         tensors = {"thinker." + k: v for k, v in tensors.items() if not k.startswith("audio_tower.")}
+    if "renamed" in spec:
+        tensors = {spec["renamed"](k): v for k, v in tensors.items()}
     generate.st_write(os.path.join(outdir, "model.safetensors"), tensors, {"format": "pt"})
     print("  ", name, "tensors:", " ".join(sorted(k for k in tensors if ".1." not in k and ".2." not in k)))
     del model

@@ -586,6 +586,7 @@ static void test_refused(void **state) {
     X(minicpmv4_6)                                                                                                     \
     X(minicpmv)                                                                                                        \
     X(hunyuan_vl)                                                                                                      \
+    X(qianfan_ocr)                                                                                                     \
     X(glm_ocr)
 #define DEFINE(name)                                                                                                   \
     static void test_##name(void **state) { (void)state, check_family(#name); }
