@@ -5,7 +5,7 @@
 #include <float.h>
 #include <math.h>
 
-static void put_grid(vision_plan *p, const vision_rules *r, int cols, int rows) {
+void vision_put_grid(vision_plan *p, const vision_rules *r, int cols, int rows) {
     p->tile_width = p->tile_height = r->side;
     p->width = cols * r->side;
     p->height = rows * r->side;
@@ -32,7 +32,7 @@ void vision_grid_alike(vision_plan *p, const vision_rules *r, int width, int hei
             rows = n / across;
         }
     }
-    put_grid(p, r, cols, rows);
+    vision_put_grid(p, r, cols, rows);
 }
 
 /* Where all grids are smaller than the picture, the one that makes it the least smaller; the first of equals. */
@@ -49,7 +49,7 @@ void vision_grid_near(vision_plan *p, const vision_rules *r, int width, int heig
             rows = n / across;
         }
     }
-    put_grid(p, r, cols, rows);
+    vision_put_grid(p, r, cols, rows);
 }
 
 int vision_grid_most(const vision_rules *r) { return r->split && r->most > 1 ? r->most + 1 : 1; }

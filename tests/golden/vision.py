@@ -764,7 +764,7 @@ def run_case(name, spec, model, procs, names, rng, files):
         case["tv_max"] = max(int(np.abs(a.astype(int) - b.astype(int)).max()) for x, y in zip(singles, other) for a, b in zip(x, y))
         if name == "gemma4_unified":
             out = large_patches(spec, [tiles[0] for tiles in singles])
-    model_args = {k: v for k, v in out.items() if k not in ("num_soft_tokens_per_image", "rows", "cols")}
+    model_args = {k: v for k, v in out.items() if k not in ("num_soft_tokens_per_image", "rows", "cols", "said")}
     with torch.no_grad():
         parts, deep = ([spec["rows"](model, out)], None) if "rows" in spec else features(model, model_args)
     rows = torch.cat(parts).float()

@@ -34,8 +34,8 @@ static int plan(vision_plan *p, const vision_rules *r, int width, int height, er
 /* The end of a line is the same in all pictures. */
 static int opened(vision *v, err *e) {
     const nn_lines_top *top = v->projector.model->net.top;
-    if (!(v->line_end = malloc((size_t)v->projector.width_out * sizeof *v->line_end))) return err_set_nomem(e);
-    stage_step step = { .n = 1, .in = top->newline->data, .out = v->line_end };
+    if (!(v->fixed = malloc((size_t)v->projector.width_out * sizeof *v->fixed))) return err_set_nomem(e);
+    stage_step step = { .n = 1, .in = top->newline->data, .out = v->fixed };
     return stage_run(&v->projector, &step, e);
 }
 
@@ -54,7 +54,7 @@ static void arrange(float *out, const vision *v, const vision_plan *p, const flo
     out += width;
     for (int y = 0; y < p->tile_rows / p->across; y++, rows += line) {
         memcpy(out, rows, line * sizeof *out);
-        memcpy(out + line, v->line_end, width * sizeof *out);
+        memcpy(out + line, v->fixed, width * sizeof *out);
         out += line + width;
     }
     put_normed(out, top->end, top, width);

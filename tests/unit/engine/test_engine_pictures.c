@@ -38,7 +38,7 @@ static const char *const families[] = {
     "lfm2_vl",          "kimi_vl",
     "kimi_k25",         "minicpmv4_6",
     "minicpmv",         "../hearing/gemma4",
-    "hunyuan_vl",
+    "hunyuan_vl",       "ovis2",
 };
 enum {
     FAMILIES = sizeof families / sizeof *families,

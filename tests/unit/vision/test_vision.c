@@ -390,6 +390,9 @@ static void test_detail(void **state) {
         { { .kind = VISION_INTERNVL, .patch = 14, .merge = 2, .side = 448, .least = 1, .most = 12, .split = true },
           256 * 9,
           256 },
+        { { .kind = VISION_OVIS2, .patch = 14, .merge = 2, .side = 448, .most = 9, .split = true, .covering = true },
+          256 * 9 + 7 + 3,
+          256 + 3 },
         { { .kind = VISION_AYA, .patch = 14, .merge = 2, .side = 364, .least = 1, .most = 12, .split = true },
           169 * 9,
           169 },
@@ -435,6 +438,17 @@ static void test_sizes(void **state) {
           .split = true,
           .thumbnail = true,
           .tolerance = 2 },
+        { .kind = VISION_HUNYUAN, .patch = 16, .merge = 2, .inner = 2, .least = 262144, .most = 4194304 },
+        { .kind = VISION_OVIS2,
+          .patch = 14,
+          .merge = 2,
+          .inner = 2,
+          .side = 448,
+          .least = 1,
+          .most = 9,
+          .split = true,
+          .covering = true,
+          .marks = 5 },
         { .kind = VISION_KIMI_VL, .patch = 14, .merge = 2, .most = 4096, .edge = 512 },
         { .kind = VISION_KIMI_K25, .patch = 14, .merge = 2, .most = 16384, .edge = 512 },
         { .kind = VISION_MINICPMV, .patch = 14, .merge = 4, .inner = 2, .side = 448, .tiles = { 0, 9 }, .split = true },
@@ -587,6 +601,7 @@ static void test_refused(void **state) {
     X(minicpmv)                                                                                                        \
     X(hunyuan_vl)                                                                                                      \
     X(qianfan_ocr)                                                                                                     \
+    X(ovis2)                                                                                                           \
     X(glm_ocr)
 #define DEFINE(name)                                                                                                   \
     static void test_##name(void **state) { (void)state, check_family(#name); }

@@ -53,6 +53,19 @@ static const struct {
     { "hunyuan_vl", CONFIG, "\"max_image_size\": 56", "\"max_image_size\": 64", "position_embedding" },
     { "hunyuan_vl", CONFIG, "\"spatial_merge_size\": 2", "\"spatial_merge_size\": 4", "proj" },
     { "hunyuan_vl", PICTURES, "\"min_pixels\": 1024", "\"min_pixels\": 1024000", "do not fit" },
+    { "qianfan_ocr", CONFIG, "\"vision_feature_layer\": -1", "\"vision_feature_layer\": -2", "vision_feature_layer" },
+    { "qianfan_ocr", PICTURES, "\"height\": 32", "\"height\": 64", "tiles of 64 pixels" },
+    { "qianfan_ocr", PICTURES, "\"max_patches\": 6", "\"max_patches\": 65", "1 to 65 tiles" },
+    { "ovis2", CONFIG, "\"softmax\"", "\"st_argmax\"", "tokenize_function" },
+    { "ovis2", CONFIG, "\"num_visual_indicator_tokens\": 5", "\"num_visual_indicator_tokens\": 4",
+      "num_visual_indicator_tokens" },
+    { "ovis2", CONFIG, "\"hidden_stride\": 2", "\"hidden_stride\": 3", "do not fit" },
+    { "ovis2", CONFIG, "\"hidden_stride\": 2", "\"hidden_stride\": 4", "head_linear" },
+    { "ovis2", CONFIG, "\"vocab_size\": 69", "\"vocab_size\": 70", "head_linear" },
+    { "ovis2", CONFIG, "\"vocab_size\": 69", "\"vocab_size\": 5", "5 visual words" },
+    { "ovis2", CONFIG, "\"image_size\": 32", "\"image_size\": 40", "tower of 40" },
+    { "ovis2", PICTURES, "\"max_patches\": 9", "\"max_patches\": 65", "1 to 65 tiles" },
+    { "ovis2", PICTURES, "\"max_patches\": 9", "\"do_center_crop\": true", "do_center_crop" },
     { "video_llama_3", PICTURES, "\"merge_size\": 1", "\"merge_size\": 2", "merge_size" },
     { "gemma4", CONFIG, "\"patch_size\": 4", "\"patch_size\": 256", "pixels; up to 33554432" },
     { "exaone4_5", CONFIG, "\"window_size\": 56", "\"window_size\": 14", "window_size" },
@@ -150,12 +163,14 @@ static void test_refused(void **state) {
 
 /* Switches of processors that change pixels, where the reference heeds them; the authors' own code does not have them. */
 static void test_switches(void **state) {
-    static const char *const heed[] = { "gemma3",   "gemma4",     "gemma4_unified", "llava",         "idefics3",
-                                        "pixtral",  "qwen2_5_vl", "glm4v",          "paddleocr_vl",  "video_llama_3",
-                                        "lfm2_vl",  "kimi_k25",   "minicpmv4_6",    "llama4",        "janus",
-                                        "internvl", "llava_next", "aya_vision",     "cohere2_vision" };
-    static const char *const fixed[] = { "internvl",   "llava_next",     "llava_onevision",
-                                         "aya_vision", "cohere2_vision", "lfm2_vl" };
+    static const char *const heed[] = { "gemma3",       "gemma4",        "gemma4_unified", "llava",
+                                        "idefics3",     "pixtral",       "qwen2_5_vl",     "glm4v",
+                                        "paddleocr_vl", "video_llama_3", "lfm2_vl",        "kimi_k25",
+                                        "minicpmv4_6",  "llama4",        "janus",          "internvl",
+                                        "llava_next",   "aya_vision",    "cohere2_vision", "hunyuan_vl",
+                                        "qianfan_ocr",  "ovis2" };
+    static const char *const fixed[] = { "internvl",       "llava_next", "llava_onevision", "aya_vision",
+                                         "cohere2_vision", "lfm2_vl",    "qianfan_ocr",     "ovis2" };
     static const char *const foreign[] = { "kimi_vl", "minicpmv" };
     (void)state;
     for (size_t i = 0; i < sizeof heed / sizeof *heed; i++) {
