@@ -24,12 +24,13 @@ void vision_grid_alike(vision_plan *p, const vision_rules *r, int width, int hei
     for (int n = r->least; n <= r->most; n++) {
         for (int across = 1; across <= n; across++) {
             if (n % across) continue;
-            double off = fabs(ratio - (double)across / (n / across));
+            int    down = n / across;
+            double off = fabs(ratio - (double)across / down);
             bool   larger = off == best && area > 0.5 * r->side * r->side * n;
             if (off >= best && !larger) continue;
             best = off;
             cols = across;
-            rows = n / across;
+            rows = down;
         }
     }
     vision_put_grid(p, r, cols, rows);
@@ -42,11 +43,12 @@ void vision_grid_near(vision_plan *p, const vision_rules *r, int width, int heig
     for (int n = 1; n <= r->most; n++) {
         for (int across = 1; across <= n; across++) {
             if (n % across) continue;
-            double scale = fmin((double)(across * r->side) / width, (double)(n / across * r->side) / height);
+            int    down = n / across;
+            double scale = fmin((double)(across * r->side) / width, (double)(down * r->side) / height);
             if (best >= 1 ? scale < 1 || scale >= best : scale < 1 && scale <= best) continue;
             best = scale;
             cols = across;
-            rows = n / across;
+            rows = down;
         }
     }
     vision_put_grid(p, r, cols, rows);
