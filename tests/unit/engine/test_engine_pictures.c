@@ -317,7 +317,57 @@ static void test_pictures(void **state) {
     }
 }
 
+static void ignore_event(void *ctx, const engine_event *ev) { (void)ctx, (void)ev; }
+
+/* Grids that do not come out even, and those of other models. */
+static void test_grids(void **state) {
+    static const struct {
+        const char *family;
+        int         n, across, advance, rc;
+        bool        counted;
+    } rows[] = {
+        { "hunyuan_vl", 8, 3, 8, 0, true },          { "hunyuan_vl", 5, 3, 5, 0, true },
+        { "hunyuan_vl", 7, 3, 7, ERR_ARG, true },    { "hunyuan_vl", 2, 1, 2, ERR_ARG, true },
+        { "hunyuan_vl", 1, 1, 1, ERR_ARG, true },    { "hunyuan_vl", 8, 3, 3, ERR_ARG, true },
+        { "hunyuan_vl", 8, -3, 8, ERR_ARG, true },   { "hunyuan_vl", 6, 3, 3, ERR_UNSUPPORTED, false },
+        { "qwen2_vl", 6, 3, 3, 0, false },           { "qwen2_vl", 8, 3, 8, ERR_UNSUPPORTED, true },
+        { "llava", 8, 3, 8, ERR_UNSUPPORTED, true }, { "llava", 6, 3, 3, ERR_UNSUPPORTED, false },
+    };
+    enum { LEAD = 2, MOST_ROWS = 8, WIDTH = 32 };
+    static const float zeros[MOST_ROWS * WIDTH];
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        fixture  f = { 0 };
+        char     path[512];
+        int32_t  tokens[LEAD + MOST_ROWS + 1];
+        uint64_t id;
+        err      e = { 0 };
+        snprintf(path, sizeof path, "%s/%s", DIR, rows[i].family);
+        if (model_file_open(&f.file, path, &e) < 0 || nn_model_open(&f.model, f.file, models_list, NULL, &e) < 0)
+            fail_msg("%s", e.msg);
+        engine     *g = fixture_engine(&f, (engine_options){ .n_threads = 1 });
+        engine_rows span = { .first = LEAD,
+                             .n = rows[i].n,
+                             .embd = zeros,
+                             .across = rows[i].across,
+                             .advance = rows[i].advance,
+                             .counted = rows[i].counted };
+        for (int k = 0; k < LEAD + MOST_ROWS + 1; k++) tokens[k] = 3 + k;
+        engine_request r = { .tokens = tokens,
+                             .n_tokens = (size_t)(LEAD + rows[i].n + 1),
+                             .rows = &span,
+                             .n_rows = 1,
+                             .max_tokens = 1,
+                             .on_event = ignore_event };
+        sampling_params_default(&r.sampling);
+        assert_int_equal(engine_submit(g, &r, &id, &e), rows[i].rc);
+        engine_wait_idle(g);
+        engine_free(g);
+        fixture_close(&f);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_pictures) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_pictures), cmocka_unit_test(test_grids) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
