@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The word that stands for a row of a picture: the family's, or, in files of LLaVA whose vocabulary is still the language model's,
- * the unknown one. HunyuanOCR has rows for the ends of lines and of the picture, too.
+ * the unknown one. HunyuanOCR has rows for the ends of lines and of the picture, too, Ovis 2 for the words between tiles.
  */
 #include "runtime/runtime.h"
 #include "unit/support/runtime_support.h"
@@ -113,6 +113,12 @@ static void test_lines(void **state) {
     check("hunyuan_vl", (const char *const[]){ "<unk>", "<s>", "</s>", row }, 4, row, 2 * (2 + 1) + 2);
 }
 
+/* A tile of four, and the words around it. */
+static void test_marks(void **state) {
+    (void)state;
+    check("ovis2", (const char *const[]){ "<unk>", "<s>", "</s>", "<IMG_ATOM>" }, 4, "<IMG_ATOM>", 4 + 3);
+}
+
 /* A text may have any bytes, zeros too: what stands behind one stays, pictures too. */
 static void test_zeros(void **state) {
     static const char *const words[] = { "<unk>", "<s>", "</s>", "<image>" };
@@ -144,6 +150,7 @@ static void test_zeros(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_own), cmocka_unit_test(test_unknown),
-                                        cmocka_unit_test(test_lines), cmocka_unit_test(test_zeros) };
+                                        cmocka_unit_test(test_lines), cmocka_unit_test(test_marks),
+                                        cmocka_unit_test(test_zeros) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
