@@ -170,6 +170,9 @@ typedef struct engine_rows {
     /* Where positions have axes (time, row, column): a grid, so many beside each other, at one time; the text behind it goes
      * on `advance` after its beginning. 0: one after the other, as tokens. */
     int across, advance;
+    /* Axes are the place in the prompt, column, row and which of such grids it is, each from 0; the first row and the last one
+     * stand in no grid, and all of them advance. */
+    bool counted;
 } engine_rows;
 
 typedef struct engine_request {

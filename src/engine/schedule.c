@@ -253,15 +253,16 @@ static void add_share(engine *g, nn_batch *b, sequence *s, int n, int n_draft) {
 /* Positions with axes: of all rows, where some sequence has a grid. */
 static void add_axes(engine *g, nn_batch *b) {
     bool any = false;
+    int  axes = g->model->tape->n_axes; /* check_rows knows that they fit */
     for (int i = 0; i < g->n_shares && !any; i++) any = sequence_has_grids(g->shares[i].s);
     if (!any) return;
     for (int t = 0; t < b->n_tok; t++) {
         int32_t at[ENGINE_AXES];
         sequence_axes(g->shares[g->seq_of[t]].s, g->pos[t], at);
-        for (int a = 0; a < ENGINE_AXES; a++) g->axes[a * b->n_tok + t] = at[a];
+        for (int a = 0; a < axes; a++) g->axes[a * b->n_tok + t] = at[a];
     }
     b->pos_axes = g->axes;
-    b->n_axes = ENGINE_AXES;
+    b->n_axes = axes;
 }
 
 /* Rows without logits stand behind those with. */

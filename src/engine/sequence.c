@@ -147,13 +147,21 @@ bool sequence_has_grids(const sequence *s) {
 
 void sequence_axes(const sequence *s, int position, int32_t out[ENGINE_AXES]) {
     const engine_request *r = &s->request->r;
-    int                   saved = 0; /* positions that the grids so far did not take */
+    int                   saved = 0, counted = 0; /* positions that the grids so far did not take; grids */
     for (size_t i = 0; i < r->n_rows && r->rows[i].first <= position; i++) {
         const engine_rows *g = &r->rows[i];
         int                k = position - g->first, at = g->first - saved;
         if (!g->across) continue;
-        if (k < g->n) {
-            out[0] = at;
+        if (g->counted && k > 0 && k < g->n - 1) {
+            out[0] = position;
+            out[1] = (k - 1) % g->across;
+            out[2] = (k - 1) / g->across;
+            out[3] = counted;
+            return;
+        }
+        counted += g->counted;
+        if (k < g->n && !g->counted) {
+            out[3] = out[0] = at;
             out[1] = at + k / g->across;
             out[2] = at + k % g->across;
             return;

@@ -103,7 +103,7 @@ const float *sequence_embd(const sequence *s, int position);
 
 /* Where a position stands on each axis: time, row, column. They differ inside of grids, and behind one they are not the
  * position itself. */
-enum { ENGINE_AXES = 3 };
+enum { ENGINE_AXES = 4, ENGINE_AXES_PLAIN = 3 /* of grids that are not counted */ };
 bool sequence_has_grids(const sequence *s);
 void sequence_axes(const sequence *s, int position, int32_t out[ENGINE_AXES]);
 

@@ -64,11 +64,13 @@ static int check_rows(const engine *g, const engine_request *r, err *e) {
             return err_set(e, ERR_ARG, "supplied rows %zu: %d from position %d on, in a prompt of %zu", i, s->n,
                            s->first, r->n_tokens);
         from = (int64_t)s->first + s->n;
-        if (s->across && (s->across < 0 || s->n % s->across || s->advance < 1 || s->advance > s->n))
+        int outside = s->counted ? 2 : 0;
+        if (s->across && (s->across < 0 || s->n <= outside || (s->n - outside) % s->across || s->advance < 1 ||
+                          s->advance > s->n || (s->counted && s->advance != s->n)))
             return err_set(e, ERR_ARG, "supplied rows %zu: %d in a grid of %d beside each other, %d positions long", i,
                            s->n, s->across, s->advance);
-        if (s->across && g->model->tape->n_axes != ENGINE_AXES)
-            return err_set(e, ERR_UNSUPPORTED, "supplied rows %zu: the positions of this model have no axes", i);
+        if (s->across && g->model->tape->n_axes != (s->counted ? ENGINE_AXES : ENGINE_AXES_PLAIN))
+            return err_set(e, ERR_UNSUPPORTED, "supplied rows %zu: the positions of this model have no such axes", i);
         if (s->across) holds |= NN_BATCH_AXES;
         if (!s->whole) continue;
         holds |= NN_BATCH_ROW_END;

@@ -52,6 +52,7 @@
     X(cwm)                                                                                                             \
     X(helium)                                                                                                          \
     X(hunyuan_dense)                                                                                                   \
+    X(hunyuan_vl)                                                                                                      \
     X(ernie4_5)                                                                                                        \
     X(exaone)                                                                                                          \
     X(arcee)                                                                                                           \

@@ -22,6 +22,8 @@ extern const nn_arch models_ernie_tower, models_projector_ernie;
 extern const nn_arch models_internvl_tower, models_internvl_chat_tower, models_projector_internvl;
 extern const nn_arch models_siglip_inner, models_projector_aya, models_projector_cohere2;
 extern const nn_arch models_projector_llava_next, models_projector_vipllava;
+extern const nn_arch models_ovis_tower, models_ovis_head, models_projector_ovis;
+extern const nn_arch models_hunyuan_tower, models_hunyuan_merger, models_projector_hunyuan;
 extern const nn_arch models_janus_tower, models_projector_janus, models_projector_deepseek_vl;
 
 /* Of models that hear. */

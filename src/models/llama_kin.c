@@ -6,7 +6,7 @@
  *   Ministral, CWM       windows in some layers
  *   ERNIE 4.5, Helium    interleaved rotation
  *   Arcee                squared ReLU, no gate
- *   HunYuan (dense)      per-head norms behind the rotation; its dynamic rule is a larger base
+ *   HunYuan (dense, VL)  per-head norms behind the rotation; its dynamic rule is a larger base. Positions of VL have four axes
  *   EXAONE 3, InternLM 2, Baichuan: other names and fused projections; Baichuan 13B has ALiBi instead of rotation
  */
 #include "nn/nn.h"
@@ -43,7 +43,8 @@ static void setup_baichuan(nn_config *c, hparams *h) {
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
     bool     pairs = nn_config_arch(c, "ernie4_5") || nn_config_arch(c, "helium");
-    bool     hunyuan = nn_config_arch(c, "hunyuan_v1_dense") || nn_config_arch(c, "hunyuan-dense");
+    bool     sees = nn_config_arch(c, "hunyuan_vl") || nn_config_arch(c, "hunyuan_vl_text");
+    bool     hunyuan = sees || nn_config_arch(c, "hunyuan_v1_dense") || nn_config_arch(c, "hunyuan-dense");
     bool     arcee = nn_config_arch(c, "arcee");
     h->grouped = nn_config_arch(c, "internlm2");
     h->gated = !arcee;
@@ -56,9 +57,17 @@ static void setup(nn_config *c, void *p) {
     if (nn_config_arch(c, "baichuan")) setup_baichuan(c, h);
     h->rope = nn_rope_read(c, &h->d,
                            (nn_rope_want){ .interleaved = pairs,
+                                           .alpha = sees,
                                            .base = pairs                      ? 500000
                                                    : nn_config_arch(c, "cwm") ? 1000000
                                                                               : 10000 });
+    if (!sees) return;
+    nn_rope_axes_counted(c, &h->rope);
+    if (!nn_config_gguf(c) && !h->rope.axis_of) nn_config_fail(c, "rope_parameters.mrope_section is missing");
+    nn_config_known(c, "num_experts", "0|1");
+    nn_config_known(c, "routed_scaling_factor", "1|false");
+    nn_config_known(c, "norm_type", "rms|hf_rms");
+    nn_config_known(c, "use_cla", "false");
 }
 
 static void bind_attention(nn_binder *b, nn_heads *w, const hparams *h) {
@@ -145,6 +154,9 @@ KIN(helium, "helium");
 #define KIN_MORE .gguf_only = true
 KIN(hunyuan_dense, "hunyuan-dense", "hunyuan_v1_dense");
 KIN(pangu, "pangu-embedded", "PanguEmbedded");
+#undef KIN_MORE
+#define KIN_MORE .tied = names_hunyuan_vl
+KIN(hunyuan_vl, "hunyuan_vl", "hunyuan_vl_text");
 #undef KIN_MORE
 #define KIN_MORE .tied = names_ernie4_5
 KIN(ernie4_5, "ernie4_5");

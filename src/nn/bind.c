@@ -34,6 +34,7 @@ const char *const bind_roots[] = { "model.",
                                    "model.text_model.",
                                    "thinker.model.",
                                    "thinker.",
+                                   "language_model.model.encoder.", /* Qianfan-OCR, as transformers saves it */
                                    NULL };
 
 void bind_fail(nn_binder *b, int code, const char *fmt, ...) {

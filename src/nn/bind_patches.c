@@ -83,8 +83,11 @@ void nn_bind_frames(nn_binder *b, nn_linear *out, const char *gguf_names, const 
     bind_bias(b, out, gguf, hf, rows);
 }
 
-void nn_bind_taps(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, int64_t in, int taps, int64_t rows) {
+void nn_bind_taps(nn_binder *b, nn_linear *out, const char *gguf, const char *hf_names, int64_t in, int taps,
+                  int64_t rows) {
+    char          chosen[160];
     const nn_vec *all = NULL;
+    const char   *hf = b->gguf ? hf_names : present(b, hf_names, chosen);
     bool          last = !b->gguf && in != taps && nn_bind_width(b, gguf, hf) == in; /* MLX: it is so already */
     *out = (nn_linear){ 0 };
     nn_bind_vec(b, &all, gguf, hf, in * taps * rows, 0);

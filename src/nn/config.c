@@ -661,9 +661,8 @@ static void read_tied(nn_config *c) {
         c->tied_by = names[i / 2];
         return;
     }
-    static const char *const around[] = {
-        "internvl", "aya_vision", "cohere2_vision", "lighton_ocr", "deepseek_vl", NULL
-    };
+    static const char *const around[] = { "internvl", "aya_vision", "cohere2_vision", "lighton_ocr", "deepseek_vl",
+                                          "ovis2",    NULL };
     outer = json_cstr(json_get(c->root, "model_type"));
     inner = json_cstr(json_get(c->text, "model_type"));
     c->tied = is_one_of(around, outer) || is_one_of(c->arch->tied, outer) ||

@@ -194,12 +194,15 @@ typedef struct nn_rope_want {
     bool untruncated; /* YaRN: the ramp's ends are not rounded, also where the file does not say so */
     bool mscales;     /* Phi MoE: longrope names its two factors on cosine and sine itself */
     bool mla;         /* DeepSeek: mscale goes into the attention scale instead (nn_rope_yarn_mscale) */
+    bool alpha;       /* HunYuan VL: GGUF files may have an alpha beside the base, and config.json says xdrope */
 } nn_rope_want;
 
 nn_rope nn_rope_read(nn_config *c, const nn_dims *d, nn_rope_want want);
 /* Which axis turns which pair (axis_of): time, row, column, by the file's list of how many pairs each has; without one
  * they stay as they are. Interleaved: t h w t h w ..., as far as each has pairs, and the rest t; else one after the other. */
 void nn_rope_axes(nn_config *c, nn_rope *r, bool interleaved);
+/* Of HunYuan VL: the place in the prompt, column, row and number of a picture, one after the other; each has a pair. */
+void nn_rope_axes_counted(nn_config *c, nn_rope *r);
 /* Of most towers: the first half of a head's pairs is turned by the row of a patch, the second by its column, with the
  * same frequencies. head_dim: a multiple of 4. */
 nn_rope nn_rope_grid(nn_config *c, int head_dim, double base);
@@ -587,11 +590,18 @@ typedef struct nn_tower_dims {
     int     image; /* side of the pictures that its positions are for */
 } nn_tower_dims;
 /* How positions for another number of places are found (vision/places.c). SMOOTH: sides up to NN_MOST_PLACES. */
-typedef enum nn_between { NN_BETWEEN_CORNERS, NN_BETWEEN_SMOOTH, NN_BETWEEN_CUBIC, NN_BETWEEN_NEAREST } nn_between;
+typedef enum nn_between {
+    NN_BETWEEN_CORNERS,
+    NN_BETWEEN_SMOOTH,
+    NN_BETWEEN_LINEAR,
+    NN_BETWEEN_CUBIC,
+    NN_BETWEEN_NEAREST
+} nn_between;
 enum { NN_MOST_PLACES = 128 };
 typedef struct nn_tower_top {
     const nn_vec *positions; /* [n][n_embd], one per place, rows first; the class row's stands in front. NULL: none */
     int           side;      /* 0, or positions are for squares of this side, and for others in between */
+    int           unused;    /* with a side: positions in front of those, which nothing has */
     nn_between    between;
     bool          channels_last; /* a patch is [y][x][channel] */
     bool          crossed;       /* positions are one per column, then as many per row, and both are added */
@@ -609,6 +619,14 @@ typedef struct nn_projector_top {
     const nn_vec *newline; /* as wide as what comes out; NULL: there is none */
     float         scale;   /* on it and on all rows: the language model's on its embeddings */
 } nn_projector_top;
+/* One whose lines end with a learned row that goes through it, too, and whose picture has one in front and one behind, which
+ * only its last norm sees: its top begins with this. */
+typedef struct nn_lines_top {
+    const nn_vec *newline;     /* as wide as what comes in */
+    const nn_vec *begin, *end; /* as wide as what comes out */
+    const nn_vec *norm;
+    float         eps;
+} nn_lines_top;
 /*
  * The same for sounds: a tower takes the frames of a mel spectrogram and halves their number. Its hparams begin with
  * nn_ears_dims and its top with nn_ears_top. An input row is NN_EARS_FRAMES frames around a place, two numbers (1, or

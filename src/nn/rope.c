@@ -272,6 +272,9 @@ static void proportional(nn_config *c, const nn_rope_want *w, nn_rope *r, double
     if (!c->failed) nn_config_note_tensor(c, "rope_freqs.weight", f, n);
 }
 
+/* HunYuan's rule, which stands for a factor and lengths: a larger base. */
+static double larger_base(double base, double alpha, int n_rot) { return base * pow(alpha, n_rot / (n_rot - 2.0)); }
+
 nn_rope nn_rope_read(nn_config *c, const nn_dims *d, nn_rope_want w) {
     nn_rope     r = { .scale = 1.0f, .interleaved = w.interleaved };
     int         dim = w.dim ? w.dim : d->head_dim;
@@ -282,17 +285,21 @@ nn_rope nn_rope_read(nn_config *c, const nn_dims *d, nn_rope_want w) {
     float *freq = nn_config_alloc(c, (size_t)r.n_rot / 2 + 1, sizeof *freq);
     r.inv_freq = freq;
     if (c->failed) return r;
+    if (w.alpha && nn_config_gguf(c) && r.n_rot > 2) {
+        double alpha = nn_config_real(c, "rope.scaling.alpha", NULL, 0);
+        if (alpha > 0) base = larger_base(base, alpha, r.n_rot);
+    }
     for (int i = 0; i < r.n_rot / 2; i++) freq[i] = (float)pow(base, -2.0 * i / r.n_rot);
 
     if (strcmp(type, "linear") == 0) {
         double factor = rope_real(c, &w, "rope.scaling.factor", "factor", 1.0);
         nn_config_note_text(c, "rope.scaling.type", "linear");
         for (int i = 0; i < r.n_rot / 2 && factor > 0; i++) freq[i] = (float)(pow(base, -2.0 * i / r.n_rot) / factor);
-    } else if (strcmp(type, "dynamic") == 0) {
+    } else if (strcmp(type, "dynamic") == 0 || (w.alpha && strcmp(type, "xdrope") == 0)) {
         double factor = rope_real(c, &w, NULL, "factor", 1.0), length = fmax(c->rope_context, d->context);
-        double alpha = rope_real(c, &w, NULL, "alpha", 0); /* HunYuan: stands for factor and lengths */
+        double alpha = rope_real(c, &w, NULL, "alpha", 0);
         if (alpha > 0 && r.n_rot > 2)
-            base *= pow(alpha, r.n_rot / (r.n_rot - 2.0));
+            base = larger_base(base, alpha, r.n_rot);
         else if (d->context > 0 && r.n_rot > 2)
             base *= pow(factor * length / d->context - (factor - 1), r.n_rot / (r.n_rot - 2.0));
         for (int i = 0; i < r.n_rot / 2; i++) freq[i] = (float)pow(base, -2.0 * i / r.n_rot);
@@ -346,6 +353,32 @@ void nn_rope_axes(nn_config *c, nn_rope *r, bool interleaved) {
     }
     nn_config_note_ints(c, "rope.dimension_sections", has, AXES + 1);
     if (!c->failed) r->axis_of = axis;
+}
+
+void nn_rope_axes_counted(nn_config *c, nn_rope *r) {
+    enum { AXES = 4 };
+    static const char *const lists = "rope_parameters.mrope_section|rope_scaling.mrope_section|"
+                                     "rope_parameters.xdrope_section|rope_scaling.xdrope_section";
+    int                      n = 0, pairs = r->n_rot / 2, at = 0;
+    const float             *of = nn_config_reals(c, "rope.dimension_sections", lists, &n);
+    uint8_t                 *axis = nn_config_alloc(c, (size_t)pairs + 1, sizeof *axis);
+    int                     *has = nn_config_alloc(c, AXES, sizeof *has);
+    if (c->failed || n == 0) return;
+    for (int a = 0; a < n && n == AXES; a++) {
+        bool fine = of[a] >= 1 && of[a] <= (float)(pairs - at) && of[a] == floorf(of[a]);
+        if (!fine) {
+            nn_config_fail(c, "rotary sections: %g pairs for axis %d of %d, of %d pairs", (double)of[a], a, n, pairs);
+            return;
+        }
+        has[a] = (int)of[a];
+        for (int end = at + has[a]; at < end; at++) axis[at] = (uint8_t)a;
+    }
+    if (n != AXES || at != pairs) {
+        nn_config_fail(c, "rotary sections of %d axes, %d of %d pairs; %d axes are supported", n, at, pairs, AXES);
+        return;
+    }
+    nn_config_note_ints(c, "rope.dimension_sections", has, AXES);
+    r->axis_of = axis;
 }
 
 nn_rope nn_rope_grid(nn_config *c, int head_dim, double base) {

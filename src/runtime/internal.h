@@ -134,9 +134,9 @@ typedef struct request_choice {
 
 /* A picture that was looked at, and how its rows stand in it (vision_grid); or a sound that was listened to. */
 typedef struct request_picture {
-    vision_rows rows;
-    int         across, advance;
-    bool        sound;
+    vision_rows  rows;
+    vision_place place;
+    bool         sound;
 } request_picture;
 
 struct request {

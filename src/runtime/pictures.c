@@ -109,6 +109,10 @@ static int open_eyes(runtime *r, vision_options o, err *e) {
         o.device = DEVICE_CPU;
         rc = vision_open(&r->eyes, r->file, r->mmproj, width, &o, e);
     }
+    int axes = rc == 0 && r->eyes ? vision_axes(r->eyes) : 0, has = r->model->tape->n_axes;
+    if (axes && has != axes) /* old GGUF files of HunyuanOCR say nothing of them */
+        return err_set(e, ERR_UNSUPPORTED, "%s: pictures stand in positions with %d axes, and this model's have %d",
+                       model_file_path(r->file), axes, has ? has : 1);
     return rc == 0 && r->eyes ? find_row_word(r, e) : rc;
 }
 
@@ -283,7 +287,7 @@ static int encode_picture(runtime *r, const view *blob, request_picture *out, co
     pixels picture;
     int    rc = pixels_view(&picture, blob->data, blob->len, e);
     if (rc == 0) rc = vision_encode(r->eyes, &picture, rows, e);
-    return rc < 0 ? rc : vision_grid(r->eyes, &picture, &out->across, &out->advance, e);
+    return rc < 0 ? rc : vision_grid(r->eyes, &picture, &out->place, e);
 }
 
 static bool is_over(void *ctx) { return request_is_cancelled(ctx); }
@@ -352,8 +356,9 @@ static void fill_span(engine_rows *s, const request_picture *p, int from, int fi
                         .n = n,
                         .embd = v->data + (size_t)from * (size_t)v->width,
                         .whole = whole,
-                        .across = p->across,
-                        .advance = p->advance };
+                        .across = p->place.across,
+                        .advance = p->place.advance,
+                        .counted = p->place.counted };
     memcpy(s->content, digest, sizeof s->content);
 }
 

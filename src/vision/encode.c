@@ -298,14 +298,15 @@ static bool stage_follows(const vision_stage *s, const vision_stage *from) {
 static int run_tile(vision *v, const pixels *tile, const vision_order *o, float *out, err *e) {
     const nn_tower_top *top = v->tower.model->net.top;
     const nn_backend   *backend = v->tower.exec->backend;
+    bool                mixes = vision_families[v->rules.kind]->mixes;
     size_t              most = (size_t)o->n + 1;
     int                 first = top->class_row != NULL, across = tile->width / v->rules.patch;
     int32_t            *axes = put_axes(o, across, first);
-    bool                stays = stage_follows(&v->projector, last_of(v)) && !by_channel(v) && !v->rules.queries;
-    float              *own = backend->input ? backend->input(v->tower.exec) : NULL;
-    float              *in = own ? own : malloc(most * (size_t)v->tower.width_in * sizeof *in);
-    float              *rows = stays ? NULL : malloc(most * (size_t)v->tower.width_out * sizeof *rows);
-    int                 rc = in && axes && (rows || stays) ? 0 : err_set_nomem(e);
+    bool   stays = stage_follows(&v->projector, last_of(v)) && !by_channel(v) && !v->rules.queries && !mixes;
+    float *own = backend->input ? backend->input(v->tower.exec) : NULL;
+    float *in = own ? own : malloc(most * (size_t)v->tower.width_in * sizeof *in);
+    float *rows = stays ? NULL : malloc(most * (size_t)v->tower.width_out * sizeof *rows);
+    int    rc = in && axes && (rows || stays) ? 0 : err_set_nomem(e);
     if (rc == 0) {
         int32_t   *place = axes + AXES * (o->n + first), *list = place + o->n;
         stage_step step = { .in = in, .order = o, .out_rows = list, .out = rows };
@@ -314,9 +315,13 @@ static int run_tile(vision *v, const pixels *tile, const vision_order *o, float 
         if (v->tower.model->tape->n_axes > 0) step.axes = axes;
         rc = stage_run(&v->tower, &step, e);
     }
-    if (rc == 0 && v->middle.model) rc = refine(v, tile, rows, e);
-    if (rc == 0 && v->rules.queries) rc = resample(v, across, o->n / across, rows, out, e);
-    if (rc == 0 && !v->rules.queries) rc = project(v, rows_of(v, tile), rows, out, e);
+    if (rc == 0 && v->middle.model && !mixes) rc = refine(v, tile, rows, e);
+    if (rc == 0 && mixes)
+        rc = mix_rows(v, rows_of(v, tile), rows, out, e);
+    else if (rc == 0 && v->rules.queries)
+        rc = resample(v, across, o->n / across, rows, out, e);
+    else if (rc == 0)
+        rc = project(v, rows_of(v, tile), rows, out, e);
     if (!own) free(in);
     free(rows);
     free(axes);

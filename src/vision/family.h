@@ -66,6 +66,8 @@ struct vision_family {
     const char       *row_else;    /* where the vocabulary has no such word; NULL: nothing does */
     const char       *shows;       /* with an mmproj, the model's chat template has this; NULL: anything */
     bool              grid;        /* positions have several axes, and the rows of a picture stand in a grid of them */
+    bool              mixes;       /* the projector's rows are mixed by what the middle says of them (mix.c) */
+    bool              counted;     /* that grid has a row more at the end of each line (vision_place) */
     bool              own_colours; /* the files' are for others */
     bool              no_switches; /* the reference is the authors', and its files have no do_rescale and the like */
     bool              resizes;     /* the reference does, whatever do_resize says */
@@ -86,6 +88,8 @@ struct vision_family {
     int (*most_tiles)(const vision_rules *r);
     /* Where the rows in the prompt are not those of its tiles, one after the other (NULL), but p->n_rows others: makes them. */
     void (*arrange)(float *out, const vision *v, const vision_plan *p, const float *rows);
+    /* What is computed once, when the eyes are open; NULL: nothing. */
+    int (*opened)(vision *v, err *e);
     /* What stands in the prompt; NULL: the words of its rows and nothing else. */
     void (*write)(str *out, const vision_plan *p, const char *row);
     /* What the tower and the projector need beside the files; NULL: nothing. */
@@ -125,6 +129,7 @@ int64_t vision_area_patches(const vision_rules *r);
 
 /* tiles.c. A grid of tiles of r->side, between r->least and r->most of them, and the whole behind it where it has more than one:
  * the one whose sides are most like the picture's, or the one that needs the least enlargement. */
+void vision_put_grid(vision_plan *p, const vision_rules *r, int cols, int rows);
 void vision_grid_alike(vision_plan *p, const vision_rules *r, int width, int height);
 void vision_grid_near(vision_plan *p, const vision_rules *r, int width, int height);
 int  vision_grid_most(const vision_rules *r); /* tiles, the whole too */

@@ -2,8 +2,8 @@
 /*
  * Inside the vision room: families/ behind family.h (what differs from family to family, a file each), source.c and
  * rules.c (what the files say about preparing pictures), cut.c (sizes and pieces), area.c (sizes by area), text.c (words
- * in the prompt and its positions), open.c, order.c (which patch is where), places.c (learned positions), encode.c and
- * resample.c (the tower and the projector), keep.c (rows that are there already); of sounds mel.c (what a tower gets)
+ * in the prompt and its positions), open.c, order.c (which patch is where), places.c (learned positions), encode.c,
+ * resample.c and mix.c (the tower and the projector), keep.c (rows that are there already); of sounds mel.c (what a tower gets)
  * and the files behind ears_impl.h.
  */
 #ifndef VISION_INTERNAL_H
@@ -45,6 +45,9 @@ typedef enum vision_kind {
     VISION_KIMI_K25,
     VISION_MINICPMV,
     VISION_MINICPMV_2,
+    VISION_HUNYUAN,
+    VISION_QIANFAN,
+    VISION_OVIS2,
     VISION_KINDS
 } vision_kind;
 
@@ -80,6 +83,8 @@ typedef struct vision_rules {
     bool          stretched; /* LLAVA: to side x side */
     uint8_t       canvas[3]; /* JANUS and its kin, LLAVA: the colour around the picture */
     float         tolerance; /* LFM2: larger than what one tile takes by this factor, and it is cut */
+    int           marks;     /* OVIS2: rows of the table that are not scored */
+    bool          covering;  /* OVIS2: tiles by how much they keep, not by their shape */
 } vision_rules;
 
 /* What becomes of a picture of some size. */
@@ -130,6 +135,7 @@ struct vision {
     vision_stage tower, middle, projector; /* middle: its model is NULL where no rows are merged within the tower */
     pool        *workers;                  /* for pixels */
     bool         other_word;               /* the family's row_else stands for a row */
+    float       *fixed; /* rows that all pictures have. HUNYUAN: of a line's end; OVIS2: of words between tiles */
     int placed_across, placed_down; /* patches of the picture whose learned positions lie in the tower's own input */
     uint8_t     source[VISION_KEY_BYTES]; /* what the tower's file hashes to */
     vision_keep keep;
@@ -184,6 +190,9 @@ int stage_run(vision_stage *s, const stage_step *step, err *e);
 
 /* resample.c. rows: of the tower, of a tile of so many patches. */
 int resample(vision *v, int across, int down, const float *rows, float *out, err *e);
+
+/* mix.c. in: n rows of what comes before the projector. */
+int mix_rows(vision *v, int n, const float *in, float *out, err *e);
 
 /* open.c */
 int tower_identify(uint8_t out[VISION_KEY_BYTES], const model_file *f, err *e); /* by the file */

@@ -89,7 +89,7 @@ static int open_stages(vision *v, const model_file *f, const vision_parts *s, in
         together = r->merge * r->merge / together;
         last = &v->middle;
     }
-    int wide = last->width_out * together + (r->queries ? 2 * v->projector.width_out : 0);
+    int wide = last->width_out * together + (r->queries ? 2 * v->projector.width_out : 0) + r->marks;
     if (!fits || wide != v->projector.width_in)
         return err_set(e, ERR_FORMAT, "%s: tower and projector do not fit each other", model_file_path(f));
     if (v->projector.width_out != width)
@@ -115,6 +115,7 @@ int vision_open(vision **out, const model_file *model, const model_file *mmproj,
     find_parts(&s, &rules, model, mmproj, width);
     v->keep.limit_bytes = kept_bytes(&rules, s.squares, width, o);
     rc = open_stages(v, mmproj ? mmproj : model, &s, width, o, e);
+    if (rc == 0 && vision_families[rules.kind]->opened) rc = vision_families[rules.kind]->opened(v, e);
     if (rc == 0) rc = tower_identify(v->source, mmproj ? mmproj : model, e);
     if (rc < 0) {
         vision_free(v);
@@ -151,5 +152,6 @@ void vision_free(vision *v) {
     stage_close(&v->projector);
     keep_free(&v->keep);
     pool_free(v->workers);
+    free(v->fixed);
     free(v);
 }

@@ -5,6 +5,7 @@
  *     corners   between the four that are nearest, the outer ones on the picture's outer patches
  *     smooth    the same from half-patch centres; where there are more positions than patches, the mean of those that fall upon
  *               a patch, weighted by a triangle
+ *     linear    between the four that are nearest, from half-patch centres
  *     cubic     between sixteen, from half-patch centres, with the kernel of -0.75; the outer ones go on beyond the edge
  *     nearest   the one in whose share of the picture the patch begins
  */
@@ -32,6 +33,12 @@ static void mix_smooth(mixed *m, int at, int n, int side) {
     for (int i = 0; i < m->n; i++) m->share[i] /= all;
 }
 
+static void mix_linear(mixed *m, int at, int n, int side) {
+    float x = fmaxf(((float)at + 0.5f) * ((float)side / (float)n) - 0.5f, 0);
+    int   low = (int)x < side ? (int)x : side - 1;
+    *m = (mixed){ .n = 2, .at = { low, low + (low + 1 < side) }, .share = { 1 - (x - (float)low), x - (float)low } };
+}
+
 static void mix_cubic(mixed *m, int at, int n, int side) {
     const float a = -0.75f;
     float       x = ((float)at + 0.5f) * (float)side / (float)n - 0.5f, low = floorf(x);
@@ -47,6 +54,8 @@ static void mix_cubic(mixed *m, int at, int n, int side) {
 static void mix(mixed *m, nn_between how, int at, int n, int side) {
     if (how == NN_BETWEEN_SMOOTH)
         mix_smooth(m, at, n, side);
+    else if (how == NN_BETWEEN_LINEAR)
+        mix_linear(m, at, n, side);
     else if (how == NN_BETWEEN_CUBIC)
         mix_cubic(m, at, n, side);
     else
@@ -57,9 +66,9 @@ static void put_mixed(float *to, const nn_tower_top *top, size_t width, const mi
     memset(to, 0, width * sizeof *to);
     for (int i = 0; i < y->n; i++) {
         for (int j = 0; j < x->n; j++) {
-            const float *from =
-                top->positions->data + ((size_t)y->at[i] * (size_t)top->side + (size_t)x->at[j]) * width;
-            float share = y->share[i] * x->share[j];
+            size_t       place = (size_t)top->unused + (size_t)y->at[i] * (size_t)top->side + (size_t)x->at[j];
+            const float *from = top->positions->data + place * width;
+            float        share = y->share[i] * x->share[j];
             for (size_t k = 0; k < width; k++) to[k] += share * from[k];
         }
     }

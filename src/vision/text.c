@@ -16,23 +16,29 @@ bool vision_whole(const vision *v) { return v->rules.whole; }
 
 int vision_most_rows(const vision *v) {
     const vision_rules *r = &v->rules;
-    return r->queries ? r->queries : (int)plan_most_patches(r) / (r->merge * r->merge);
+    int                 squares = (int)plan_most_patches(r) / (r->merge * r->merge);
+    if (family_of(v)->counted) return 2 * squares + 2; /* with the ends of lines */
+    return r->queries ? r->queries : squares;
 }
 
 void vision_put_rows(str *out, const char *word, int n) {
     for (int i = 0; i < n; i++) str_puts(out, word);
 }
 
-int vision_grid(const vision *v, const pixels *picture, int *across, int *advance, err *e) {
+int vision_grid(const vision *v, const pixels *picture, vision_place *out, err *e) {
     vision_plan p;
     int         rc = plan_make(&p, &v->rules, picture, e);
-    *across = *advance = 0;
+    *out = (vision_place){ 0 };
     if (rc < 0 || !family_of(v)->grid) return rc;
     int down = p.tile_rows / p.across;
-    *across = p.across;
-    *advance = p.across > down ? p.across : down;
+    if (family_of(v)->counted)
+        *out = (vision_place){ .across = p.across + 1, .advance = p.n_rows, .counted = true };
+    else
+        *out = (vision_place){ .across = p.across, .advance = p.across > down ? p.across : down };
     return 0;
 }
+
+int vision_axes(const vision *v) { return !family_of(v)->grid ? 0 : family_of(v)->counted ? 4 : 3; }
 
 int vision_write(const vision *v, const pixels *picture, int number, str *out, err *e) {
     const vision_family *f = family_of(v);

@@ -5,7 +5,7 @@
 #include <float.h>
 #include <math.h>
 
-static void put_grid(vision_plan *p, const vision_rules *r, int cols, int rows) {
+void vision_put_grid(vision_plan *p, const vision_rules *r, int cols, int rows) {
     p->tile_width = p->tile_height = r->side;
     p->width = cols * r->side;
     p->height = rows * r->side;
@@ -24,15 +24,16 @@ void vision_grid_alike(vision_plan *p, const vision_rules *r, int width, int hei
     for (int n = r->least; n <= r->most; n++) {
         for (int across = 1; across <= n; across++) {
             if (n % across) continue;
-            double off = fabs(ratio - (double)across / (n / across));
+            int    down = n / across;
+            double off = fabs(ratio - (double)across / down);
             bool   larger = off == best && area > 0.5 * r->side * r->side * n;
             if (off >= best && !larger) continue;
             best = off;
             cols = across;
-            rows = n / across;
+            rows = down;
         }
     }
-    put_grid(p, r, cols, rows);
+    vision_put_grid(p, r, cols, rows);
 }
 
 /* Where all grids are smaller than the picture, the one that makes it the least smaller; the first of equals. */
@@ -42,14 +43,15 @@ void vision_grid_near(vision_plan *p, const vision_rules *r, int width, int heig
     for (int n = 1; n <= r->most; n++) {
         for (int across = 1; across <= n; across++) {
             if (n % across) continue;
-            double scale = fmin((double)(across * r->side) / width, (double)(n / across * r->side) / height);
+            int    down = n / across;
+            double scale = fmin((double)(across * r->side) / width, (double)(down * r->side) / height);
             if (best >= 1 ? scale < 1 || scale >= best : scale < 1 && scale <= best) continue;
             best = scale;
             cols = across;
-            rows = n / across;
+            rows = down;
         }
     }
-    put_grid(p, r, cols, rows);
+    vision_put_grid(p, r, cols, rows);
 }
 
 int vision_grid_most(const vision_rules *r) { return r->split && r->most > 1 ? r->most + 1 : 1; }

@@ -59,9 +59,14 @@ bool vision_take_other_word(vision *v);
 bool vision_whole(const vision *v);     /* the rows of a picture see each other, later ones too */
 int  vision_most_rows(const vision *v); /* that stand together, at most */
 
-/* Positions with several axes: how a picture's rows stand in it. across: that stand beside each other, row by row; the text
- * behind them goes on after `advance` positions. 0: one after the other, as tokens do. */
-int vision_grid(const vision *v, const pixels *picture, int *across, int *advance, err *e);
+/* Positions with several axes: how a picture's rows stand in them. */
+typedef struct vision_place {
+    int  across;  /* that stand beside each other, row by row; 0: all are one after the other, as tokens are */
+    int  advance; /* the text behind them goes on after so many positions */
+    bool counted; /* as engine_rows has it; the first row and the last one stand in no grid */
+} vision_place;
+int vision_grid(const vision *v, const pixels *picture, vision_place *out, err *e);
+int vision_axes(const vision *v); /* how many axes positions need for that; 0: any number will do */
 
 /* Appends what stands for it in the prompt. number: of the picture among the prompt's, from 0. */
 int vision_write(const vision *v, const pixels *picture, int number, str *out, err *e);

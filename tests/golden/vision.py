@@ -519,6 +519,48 @@ family("deepseek_vl", {
 }, dict(JANUS_PRE, image_processor_type="DeepseekVLImageProcessor"), "DeepseekVLImageProcessor", per_image=16,
     words=("DeepseekVLProcessor", {"num_image_tokens": 16, "image_token": "<image_placeholder>"}))
 
+family("hunyuan_vl", {  # flat, as published; the processor is asked for Lanczos and takes bicubic
+    "architectures": ["HunYuanVLForConditionalGeneration"], "model_type": "hunyuan_vl", "image_token_id": IMAGE,
+    **dict(TEXT, rms_norm_eps=1e-5, hidden_act="silu", attention_bias=False, use_qk_norm=True, norm_type="rms",
+           tie_word_embeddings=True, rope_theta=10000.0, num_experts=1, use_cla=False,
+           rope_scaling={"alpha": 1000.0, "beta_fast": 32, "beta_slow": 1, "factor": 1.0, "mscale": 1.0,
+                         "mscale_all_dim": 1.0, "type": "xdrope", "xdrope_section": [2, 1, 3, 2]}),
+    "vision_config": {"hidden_size": 32, "intermediate_size": 56, "num_hidden_layers": 2, "num_attention_heads": 2,
+                      "num_channels": 3, "patch_size": 8, "spatial_merge_size": 2, "temporal_patch_size": 1,
+                      "max_image_size": 56, "min_image_size": 16, "max_vit_seq_len": 96, "out_hidden_size": 32,
+                      "text_hidden_size": 32, "hidden_act": "gelu", "interpolate_mode": "bilinear",
+                      "rms_norm_eps": 1e-5},
+}, dict(USUAL, **CLIP_NORM, image_processor_type="HunYuanVLImageProcessor", min_pixels=1024, max_pixels=6144,
+        patch_size=8, temporal_patch_size=1, merge_size=2, do_convert_rgb=True, resample=1), "HunYuanVLImageProcessor",
+    words=("HunYuanVLProcessor", {"cat_extra_token": True, "image_token": "<｜hy_place▁holder▁no▁102｜>"}),
+    pillow=True, patch=lambda: one_axis_per_pair())
+
+
+family("qianfan_ocr", {  # InternVL's tower under its authors' names, before Qwen 3
+    "architectures": ["QianfanOCRForConditionalGeneration"], "model_type": "qianfan_ocr", "image_token_id": IMAGE,
+    "downsample_ratio": 0.5, "image_seq_length": 4, "projector_hidden_act": "gelu", "vision_feature_layer": -1,
+    "vision_feature_select_strategy": "default", "tie_word_embeddings": False,
+    "text_config": dict(TEXT, model_type="qwen3", rms_norm_eps=1e-6, hidden_act="silu", rope_theta=5000000.0),
+    "vision_config": dict(INTERN, model_type="qianfan_ocr_vision", drop_path_rate=0.1),
+}, dict(GOT, image_processor_type="GotOcr2ImageProcessor"), "GotOcr2ImageProcessor", per_tile=4, tiles=True,
+    call={"crop_to_patches": True}, words=("QianfanOCRProcessor", INTERN_WORDS[1]), pillow=True,
+    renamed=lambda k: k.replace("language_model.model.encoder.", "language_model.model."))  # as published; saving adds it
+
+
+def one_axis_per_pair():
+    """Both elements of a pair turn by the same axis, as in the authors' code; the class of transformers 5.16.0.dev0 takes the
+    second elements' axes from further down the list. Texts are the same with either."""
+    import transformers.models.hunyuan_vl.modeling_hunyuan_vl as hunyuan
+
+    def apply(q, k, cos, sin, sections, unsqueeze_dim=1):
+        both = [int(n) for n in sections] * 2
+        cos, sin = (torch.cat([m[i % len(sections)] for i, m in enumerate(x.split(both, dim=-1))], dim=-1)
+                    .unsqueeze(unsqueeze_dim) for x in (cos, sin))
+        turned = hunyuan.rotate_half
+        return q * cos + turned(q) * sin, k * cos + turned(k) * sin
+
+    hunyuan.apply_multimodal_rotary_pos_emb = apply
+
 
 vision_tiles.add(family, TEXT, HALF, USUAL, IMAGE)
 
@@ -536,7 +578,7 @@ def fill(name, model):
                 t.fill_(1.7)
             elif key.endswith("std_scale"):
                 t.copy_(1 + 0.2 * generate.noise(name, key, tuple(t.shape)))
-            elif key.endswith(("std_bias", "class_embedding", "image_newline", "resampler.query")):
+            elif key.endswith(("std_bias", "class_embedding", "image_newline", "image_begin", "image_end", "resampler.query")):
                 t.copy_(0.3 * generate.noise(name, key, tuple(t.shape)))
             elif "position_embedding" in key or "pos_embed" in key:
                 t.copy_(0.4 * generate.noise(name, key, tuple(t.shape)))
@@ -567,7 +609,7 @@ def grids_of(module):
 def processor_of(spec, path, pil):
     import transformers
 
-    if spec["cls"] is None:
+    if spec["cls"] is None or ("pillow" in spec and not pil):
         return None
     if "canvas" in spec:
         grids_of(spec["canvas"])
@@ -599,7 +641,7 @@ def images_of(name, spec, out):
             rows = px[at : at + h * w].view(h // 2, w // 2, 2, 2, 3, s, s)
             at += h * w
             chw.append([rows.permute(4, 0, 2, 5, 1, 3, 6).reshape(3, h * s, w * s)])
-    elif name in ("paddleocr_vl", "video_llama_3"):
+    elif name.startswith(("paddleocr_vl", "video_llama_3", "hunyuan_vl")):
         s, at = p["patch_size"], 0
         for _, h, w in out["image_grid_thw"].tolist():
             rows = px[at : at + h * w].view(h, w, 3, s, s)
@@ -717,12 +759,12 @@ def run_case(name, spec, model, procs, names, rng, files):
             files["pixels.u8"] += t.tobytes()
     if "run" in spec:
         case["words"] = words
-    else:
+    elif procs[0]:
         other = [images_of(name, spec, run_processor(name, spec, procs[0], [p]))[0] for p in pictures]
         case["tv_max"] = max(int(np.abs(a.astype(int) - b.astype(int)).max()) for x, y in zip(singles, other) for a, b in zip(x, y))
         if name == "gemma4_unified":
             out = large_patches(spec, [tiles[0] for tiles in singles])
-    model_args = {k: v for k, v in out.items() if k not in ("num_soft_tokens_per_image", "rows", "cols")}
+    model_args = {k: v for k, v in out.items() if k not in ("num_soft_tokens_per_image", "rows", "cols", "said")}
     with torch.no_grad():
         parts, deep = ([spec["rows"](model, out)], None) if "rows" in spec else features(model, model_args)
     rows = torch.cat(parts).float()
@@ -733,6 +775,8 @@ def run_case(name, spec, model, procs, names, rng, files):
         counts = [spec["per_tile"] * len(t) for t in singles]
     if "words" in spec:
         case["words"] = words_of(spec, procs[1], pictures, out)
+    if "pillow" in spec:  # the rows of all pictures are one
+        counts = [t.count(spec["words"][1]["image_token"]) for t in case["words"]]
     if "cell" in spec:
         grids = [(h // spec["cell"], w // spec["cell"]) for h, w in out["image_sizes"].tolist()]
         counts = [h * w for h, w in grids]
@@ -807,6 +851,8 @@ def saved(name, spec, outdir):
         shutil.rmtree(tmp)
     if "thinker" in spec:
         tensors = {"thinker." + k: v for k, v in tensors.items() if not k.startswith("audio_tower.")}
+    if "renamed" in spec:
+        tensors = {spec["renamed"](k): v for k, v in tensors.items()}
     generate.st_write(os.path.join(outdir, "model.safetensors"), tensors, {"format": "pt"})
     print("  ", name, "tensors:", " ".join(sorted(k for k in tensors if ".1." not in k and ".2." not in k)))
     del model
@@ -815,6 +861,8 @@ def saved(name, spec, outdir):
 
 def make(name, spec, outdir):
     os.makedirs(outdir)
+    if "patch" in spec:
+        spec["patch"]()
     generate.write_config(outdir, spec["config"])
     with open(os.path.join(outdir, "preprocessor_config.json"), "w") as f:
         json.dump(spec["processor"], f, indent=2)
@@ -867,7 +915,7 @@ def resizes(outdir):
 
 def main():
     out, wanted = sys.argv[1], sys.argv[2:] or list(FAMILIES)
-    if all("run" in FAMILIES[name] for name in wanted):
+    if all("run" in FAMILIES[name] or "pillow" in FAMILIES[name] for name in wanted):
         torchvision_pillow.install()
     root = tempfile.mkdtemp()
     resizes(root)

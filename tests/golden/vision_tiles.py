@@ -254,6 +254,42 @@ def rows_minicpm_2(model, out):
                       for x, s in zip(out["tiles"], out["sizes"])])
 
 
+# --- Ovis 2
+
+OVIS_WORDS = ["<IMG_ATOM>", "<IMG_START>", "<IMG_GRID>", "<IMG_COL>", "<IMG_ROW>", "<IMG_END>"]
+
+
+def run_ovis2(spec, proc, pictures):
+    """All words of a picture stand for rows: those that part its tiles, too, whose rows are the last of the visual table."""
+    import re
+
+    from transformers.models.ovis2.processing_ovis2 import Ovis2Processor
+
+    tiles, text, said, parts = [], [], [], []
+    for p in pictures:
+        raw = proc(images=[p], return_tensors="pt", **PLAIN)
+        tiles.append([t.permute(1, 2, 0).contiguous().numpy() for t in raw["pixel_values"].to(torch.uint8)])
+        own = words(Ovis2Processor, {"image_seq_length": spec["per_tile"]}, raw)
+        said.append(re.findall("<[^>]*>", own))
+        text.append(OVIS_WORDS[0] * len(said[-1]))
+        parts.append(proc(images=[p], return_tensors="pt")["pixel_values"])
+    return {"pixel_values": torch.cat(parts), "said": [w for own in said for w in own]}, tiles, text
+
+
+def rows_ovis2(model, out):
+    got = model.model.get_image_features(pixel_values=out["pixel_values"], return_dict=True)
+    rows, marks = list(got.pooler_output.reshape(-1, got.pooler_output.shape[-1])), got.visual_indicator_features
+    all = torch.stack([rows.pop(0) if w == OVIS_WORDS[0] else marks[OVIS_WORDS.index(w) - 1] for w in out["said"]])
+    assert not rows
+    # The same that the model itself puts in the places of those words.
+    ids = torch.tensor([[3, 4] + [150 + OVIS_WORDS.index(w) for w in out["said"]] + [5, 6]])
+    embedded = model.get_input_embeddings()(ids)
+    embedded[0, 2:-2] = all
+    own = model(input_ids=ids, pixel_values=out["pixel_values"], use_cache=False).logits
+    assert torch.allclose(own, model(inputs_embeds=embedded, use_cache=False).logits, atol=1e-5)
+    return all
+
+
 def as_kimi_k25(outdir):
     """The published names, which transformers makes of its own in some places only."""
     import os
@@ -370,6 +406,20 @@ def add(family, TEXT, HALF, USUAL, IMAGE):
     family("kimi_vl", kimi, dict(HALF, in_token_limit=64, patch_size=4, num_pooled_tokens=1024, pad_input=True,
                                  image_processor_type="KimiVLImageProcessor"), None,
            run=run_kimi_vl, rows=rows_kimi, word="<|media_pad|>", after=as_kimi_vl)
+    family("ovis2", {
+        "architectures": ["Ovis2ForConditionalGeneration"], "model_type": "ovis2", "image_token_id": IMAGE,
+        "visual_indicator_token_ids": [151, 152, 153, 154, 155], "vocab_size": TEXT["vocab_size"], "hidden_size": 32,
+        "text_config": dict({k: TEXT[k] for k in TEXT if k != "head_dim"}, model_type="qwen2", rms_norm_eps=1e-6,
+                            hidden_act="silu", rope_theta=1000000.0, tie_word_embeddings=True),
+        "vision_config": {"model_type": "", "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2,
+                          "num_attention_heads": 2, "num_channels": 3, "image_size": 32, "patch_size": 8,
+                          "rms_norm_eps": 1e-5, "qkv_bias": False, "mlp_bias": False, "hidden_act": "silu",
+                          "vocab_size": 69, "hidden_stride": 2, "num_visual_indicator_tokens": 5,
+                          "tokenize_function": "softmax"},
+    }, dict(USUAL, **HALF, image_processor_type="Ovis2ImageProcessor", size={"height": 32, "width": 32},
+            crop_to_patches=True, min_patches=1, max_patches=9, use_covering_area_grid=True, do_convert_rgb=True,
+            resample=3), "Ovis2ImageProcessorPil", run=run_ovis2, rows=rows_ovis2, word=OVIS_WORDS[0], per_tile=4,
+        given_rows=True)
     family("minicpmv4_6", {
         "architectures": ["MiniCPMV4_6ForConditionalGeneration"], "model_type": "minicpmv4_6", "image_token_id": IMAGE,
         "video_token_id": 153, "insert_layer_id": 1, "image_size": 32, "drop_vision_last_layer": False,

@@ -2,7 +2,8 @@
 /*
  * InternVL 2.5, 3 and 3.5: a picture is cut into a grid of tiles whose sides are most like its own, and the whole, squeezed into
  * a tile, stands behind them. Both forms of directories: the one for transformers and the authors' own ("internvl_chat"), whose
- * template prints another word for a picture.
+ * template prints another word for a picture. Qianfan-OCR has the sizes and fields of the former, and the names of tensors and
+ * the word of the latter, which it was published as at first.
  */
 #include "models/list.h"
 #include "vision/family.h"
@@ -101,3 +102,14 @@ static const vision_kin kin_chat[] = {
 };
 const vision_family vision_internvl_chat = { INTERNVL, .kin = kin_chat, .no_switches = true,
                                              .tower = &models_internvl_chat_tower, .placeholder = "<image>" };
+
+static const vision_kin kin_qianfan[] = {
+    { "qianfan_ocr", NULL, NULL, NULL, PIXELS_BICUBIC, &vision_colours_imagenet },
+    { 0 },
+};
+const vision_family vision_qianfan = { INTERNVL,
+                                       .kin = kin_qianfan,
+                                       .silent = &vision_colours_clip,
+                                       .fixed_tiles = true,
+                                       .tower = &models_internvl_chat_tower,
+                                       .placeholder = "<image>" };

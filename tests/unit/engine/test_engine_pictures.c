@@ -25,10 +25,20 @@
 
 /* Those elsewhere hear. */
 static const char *const families[] = {
-    "gemma3",           "llava",    "idefics3",    "mistral3",        "pixtral",          "qwen2_vl", "qwen2_5_vl",
-    "qwen3_vl",         "internvl", "llava_next",  "llava_onevision", "gemma4",           "qwen3_5",  "gemma4_e",
-    "../sound/voxtral", "glm4v",    "exaone4_5",   "ernie4_5_vl_moe", "qwen3_omni_moe",   "llama4",   "lfm2_vl",
-    "kimi_vl",          "kimi_k25", "minicpmv4_6", "minicpmv",        "../hearing/gemma4"
+    "gemma3",           "llava",
+    "idefics3",         "mistral3",
+    "pixtral",          "qwen2_vl",
+    "qwen2_5_vl",       "qwen3_vl",
+    "internvl",         "llava_next",
+    "llava_onevision",  "gemma4",
+    "qwen3_5",          "gemma4_e",
+    "../sound/voxtral", "glm4v",
+    "exaone4_5",        "ernie4_5_vl_moe",
+    "qwen3_omni_moe",   "llama4",
+    "lfm2_vl",          "kimi_vl",
+    "kimi_k25",         "minicpmv4_6",
+    "minicpmv",         "../hearing/gemma4",
+    "hunyuan_vl",       "ovis2",
 };
 enum {
     FAMILIES = sizeof families / sizeof *families,
@@ -50,15 +60,15 @@ typedef struct talk {
 } talk;
 
 typedef struct seeing {
-    fixture     f;
-    vision     *v;    /* or */
-    ears       *ears; /* then the pictures are sounds */
-    bool        whole;
-    vision_rows pictures[PICTURES]; /* copies */
-    int         across[PICTURES], advance[PICTURES];
-    talk        talks[TALKS];
-    answer      alone[TALKS];
-    int         longest;
+    fixture      f;
+    vision      *v;    /* or */
+    ears        *ears; /* then the pictures are sounds */
+    bool         whole;
+    vision_rows  pictures[PICTURES]; /* copies */
+    vision_place places[PICTURES];
+    talk         talks[TALKS];
+    answer       alone[TALKS];
+    int          longest;
 } seeing;
 
 static void keep_rows(seeing *s, int i, const vision_rows *rows) {
@@ -78,7 +88,7 @@ static void look(seeing *s, int i, const char *name) {
     assert_int_equal(file_read(&data, &n, path, 1 << 20, &e), 0);
     assert_int_equal(media_decode(&p, data, n, &media_default_limits, &e), 0);
     assert_int_equal(vision_encode(s->v, &p, &rows, &e), 0);
-    assert_int_equal(vision_grid(s->v, &p, &s->across[i], &s->advance[i], &e), 0);
+    assert_int_equal(vision_grid(s->v, &p, &s->places[i], &e), 0);
     keep_rows(s, i, rows);
     pixels_deinit(&p);
     free(data);
@@ -111,8 +121,9 @@ static void write_talk(seeing *s, talk *t, const char *plan) {
                                 .n = v->n,
                                 .embd = v->data,
                                 .whole = s->whole,
-                                .across = s->across[p],
-                                .advance = s->advance[p] };
+                                .across = s->places[p].across,
+                                .advance = s->places[p].advance,
+                                .counted = s->places[p].counted };
             memcpy(r->content, v->key, sizeof r->content);
             for (int k = 0; k < v->n; k++) t->tokens[t->n++] = PLACEHOLDER;
         }
@@ -306,7 +317,57 @@ static void test_pictures(void **state) {
     }
 }
 
+static void ignore_event(void *ctx, const engine_event *ev) { (void)ctx, (void)ev; }
+
+/* Grids that do not come out even, and those of other models. */
+static void test_grids(void **state) {
+    static const struct {
+        const char *family;
+        int         n, across, advance, rc;
+        bool        counted;
+    } rows[] = {
+        { "hunyuan_vl", 8, 3, 8, 0, true },          { "hunyuan_vl", 5, 3, 5, 0, true },
+        { "hunyuan_vl", 7, 3, 7, ERR_ARG, true },    { "hunyuan_vl", 2, 1, 2, ERR_ARG, true },
+        { "hunyuan_vl", 1, 1, 1, ERR_ARG, true },    { "hunyuan_vl", 8, 3, 3, ERR_ARG, true },
+        { "hunyuan_vl", 8, -3, 8, ERR_ARG, true },   { "hunyuan_vl", 6, 3, 3, ERR_UNSUPPORTED, false },
+        { "qwen2_vl", 6, 3, 3, 0, false },           { "qwen2_vl", 8, 3, 8, ERR_UNSUPPORTED, true },
+        { "llava", 8, 3, 8, ERR_UNSUPPORTED, true }, { "llava", 6, 3, 3, ERR_UNSUPPORTED, false },
+    };
+    enum { LEAD = 2, MOST_ROWS = 8, WIDTH = 32 };
+    static const float zeros[MOST_ROWS * WIDTH];
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        fixture  f = { 0 };
+        char     path[512];
+        int32_t  tokens[LEAD + MOST_ROWS + 1];
+        uint64_t id;
+        err      e = { 0 };
+        snprintf(path, sizeof path, "%s/%s", DIR, rows[i].family);
+        if (model_file_open(&f.file, path, &e) < 0 || nn_model_open(&f.model, f.file, models_list, NULL, &e) < 0)
+            fail_msg("%s", e.msg);
+        engine     *g = fixture_engine(&f, (engine_options){ .n_threads = 1 });
+        engine_rows span = { .first = LEAD,
+                             .n = rows[i].n,
+                             .embd = zeros,
+                             .across = rows[i].across,
+                             .advance = rows[i].advance,
+                             .counted = rows[i].counted };
+        for (int k = 0; k < LEAD + MOST_ROWS + 1; k++) tokens[k] = 3 + k;
+        engine_request r = { .tokens = tokens,
+                             .n_tokens = (size_t)(LEAD + rows[i].n + 1),
+                             .rows = &span,
+                             .n_rows = 1,
+                             .max_tokens = 1,
+                             .on_event = ignore_event };
+        sampling_params_default(&r.sampling);
+        assert_int_equal(engine_submit(g, &r, &id, &e), rows[i].rc);
+        engine_wait_idle(g);
+        engine_free(g);
+        fixture_close(&f);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_pictures) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_pictures), cmocka_unit_test(test_grids) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The word that stands for a row of a picture: the family's, or, in files of LLaVA whose vocabulary is still the language model's,
- * the unknown one.
+ * the unknown one. HunyuanOCR has rows for the ends of lines and of the picture, too, Ovis 2 for the words between tiles.
  */
 #include "runtime/runtime.h"
 #include "unit/support/runtime_support.h"
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LLAVA HEARTH_SOURCE_DIR "/tests/golden/vision/llava/"
+#define DIR HEARTH_SOURCE_DIR "/tests/golden/vision/"
 #define ASKED                                                                                                          \
     "[{\"role\": \"user\", \"content\": [{\"type\": \"image\", \"blob\": 0}, {\"type\": \"text\", \"text\": "          \
     "\"ab\"}]}]"
@@ -47,7 +47,7 @@ static void write_tokenizer(const char *dir, const char *const *words, int n_wor
                "{\"chat_template\": \"{% for m in messages %}{{ m['content'] }}{% endfor %}\"}");
 }
 
-static runtime *open_with(char *dir, const char *const *words, int n_words) {
+static runtime *open_with(char *dir, const char *family, const char *const *words, int n_words) {
     static const char *const names[] = { "config.json", "preprocessor_config.json", "model.safetensors" };
     runtime                 *r;
     err                      e = { 0 };
@@ -55,7 +55,7 @@ static runtime *open_with(char *dir, const char *const *words, int n_words) {
     for (int i = 0; i < 3; i++) {
         char  from[512];
         char *to = path_join(dir, names[i]);
-        snprintf(from, sizeof from, "%s%s", LLAVA, names[i]);
+        snprintf(from, sizeof from, DIR "%s/%s", family, names[i]);
         assert_int_equal(symlink(from, to), 0);
         free(to);
     }
@@ -65,9 +65,9 @@ static runtime *open_with(char *dir, const char *const *words, int n_words) {
 }
 
 /* What a picture is in the prompt, and how many tokens there are. */
-static void check(const char *const *words, int n_words, const char *row) {
+static void check(const char *family, const char *const *words, int n_words, const char *row, size_t rows) {
     char           *dir = test_temp_dir();
-    runtime        *r = open_with(dir, words, n_words);
+    runtime        *r = open_with(dir, family, words, n_words);
     runtime_request q;
     str             text;
     int32_t         head[2] = { SIDE, SIDE };
@@ -82,9 +82,9 @@ static void check(const char *const *words, int n_words, const char *row) {
     str_init(&text);
     if (runtime_render(r, &q, &text, &e) < 0) fail_msg("%s", e.msg);
     for (const char *at = str_cstr(&text); (at = strstr(at, row)); at += strlen(row)) found++;
-    assert_int_equal(found, ROWS);
+    assert_int_equal(found, rows);
     assert_int_equal(runtime_count(r, &q, &n, &e), 0);
-    assert_in_range(n, ROWS + 2, ROWS + 4); /* two letters; templates may end a line */
+    assert_in_range(n, rows + 2, rows + 4); /* two letters; templates may end a line */
     test_result answer;
     q.max_tokens = 2;
     q.ignore_eos = true;
@@ -98,12 +98,25 @@ static void check(const char *const *words, int n_words, const char *row) {
 
 static void test_own(void **state) {
     (void)state;
-    check((const char *const[]){ "<unk>", "<s>", "</s>", "<image>" }, 4, "<image>");
+    check("llava", (const char *const[]){ "<unk>", "<s>", "</s>", "<image>" }, 4, "<image>", ROWS);
 }
 
 static void test_unknown(void **state) {
     (void)state;
-    check((const char *const[]){ "<unk>", "<s>", "</s>" }, 3, "<unk>");
+    check("llava", (const char *const[]){ "<unk>", "<s>", "</s>" }, 3, "<unk>", ROWS);
+}
+
+/* Two lines of two squares. */
+static void test_lines(void **state) {
+    const char *row = "<｜hy_place▁holder▁no▁102｜>";
+    (void)state;
+    check("hunyuan_vl", (const char *const[]){ "<unk>", "<s>", "</s>", row }, 4, row, 2 * (2 + 1) + 2);
+}
+
+/* A tile of four, and the words around it. */
+static void test_marks(void **state) {
+    (void)state;
+    check("ovis2", (const char *const[]){ "<unk>", "<s>", "</s>", "<IMG_ATOM>" }, 4, "<IMG_ATOM>", 4 + 3);
 }
 
 /* A text may have any bytes, zeros too: what stands behind one stays, pictures too. */
@@ -112,7 +125,7 @@ static void test_zeros(void **state) {
     static const char asked[] = "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\\u0000b\"},"
                                 " {\"type\": \"image\", \"blob\": 0}, {\"type\": \"text\", \"text\": \"c\\u0000d\"}]}]";
     char             *dir = test_temp_dir();
-    runtime          *r = open_with(dir, words, 4);
+    runtime          *r = open_with(dir, "llava", words, 4);
     runtime_request   q;
     str               text;
     int32_t           head[2] = { SIDE, SIDE };
@@ -137,6 +150,7 @@ static void test_zeros(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_own), cmocka_unit_test(test_unknown),
+                                        cmocka_unit_test(test_lines), cmocka_unit_test(test_marks),
                                         cmocka_unit_test(test_zeros) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

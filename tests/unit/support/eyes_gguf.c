@@ -98,6 +98,18 @@ static const name_row names[] = {
     { "visual.merger.gate_proj.weight", "mm.gate.weight" },
     { "visual.merger.up_proj.weight", "mm.up.weight" },
     { "visual.merger.down_proj.weight", "mm.down.weight" },
+    { "perceive.before_rms.weight", "mm.pre_norm.weight" },
+    { "perceive.proj.0.weight", "mm.0.weight" },
+    { "perceive.proj.0.bias", "mm.0.bias" },
+    { "perceive.proj.2.weight", "mm.2.weight" },
+    { "perceive.proj.2.bias", "mm.2.bias" },
+    { "perceive.mlp.weight", "mm.model.fc.weight" },
+    { "perceive.mlp.bias", "mm.model.fc.bias" },
+    { "perceive.image_begin", "mm.image_begin" },
+    { "perceive.image_end", "mm.image_end" },
+    { "perceive.after_rms.weight", "mm.post_norm.weight" },
+    { "#mlp.dense_h_to_4h", "ffn_up" },
+    { "#mlp.dense_4h_to_h", "ffn_down" },
     { "mlp_AR.pre_norm.weight", "mm.input_norm.weight" },
     { "mlp_AR.pre_norm.bias", "mm.input_norm.bias" },
     { "mlp_AR.linear_1.weight", "mm.1.weight" },
@@ -194,6 +206,7 @@ const eyes_gguf eyes_gguf_families[] = {
     { "kimi_k25", "kimik25", NULL, true },
     { "minicpmv4_6", "minicpmv4_6", NULL, false },
     { "minicpmv", "resampler", NULL, false },
+    { "hunyuan_vl", "hunyuanvl", NULL, false },
 };
 const size_t eyes_gguf_count = sizeof eyes_gguf_families / sizeof *eyes_gguf_families;
 
@@ -205,6 +218,8 @@ static const char *own_name(const eyes_gguf *f, const char *usual) {
     static const struct {
         const char *family, *from, *to;
     } other[] = { { "llama4", "attn_post_norm", "ln2" },
+                  { "hunyuan", "attn_post_norm", "ln2" },
+                  { "hunyuan", "model.image_newline", "v.image_newline" },
                   { "kimi", "ln1", "ln2" },
                   { "kimi", "ffn_up", "ffn_down" },
                   { "lfm2_vl", "mm.model.mlp.0.weight", "mm.input_norm.weight" },
@@ -410,6 +425,11 @@ static void add_tensor(gguf_writer *w, const eyes_gguf *f, const model_tensor *t
         }
         if (apart) part(x, sizeof *x, heads, elems); /* a bias */
         *keep = x;
+        if (strcmp(f->name, "hunyuan_vl") == 0 && strstr(name, "position")) { /* without the first, which nothing has */
+            add(w, name, TENSOR_F32, 2, (int64_t[]){ t->dims[0], t->dims[1] - 1 }, x + t->dims[0],
+                (size_t)(elems - t->dims[0]) * sizeof *x);
+            return;
+        }
         if (large) turn_large_patches(x + elems, x, t, name, elems);
         if (kernel)
             add_patches(w, t, name, x, x + elems);
@@ -510,7 +530,11 @@ static void set_keys(gguf_writer *w, const eyes_gguf *f, const json_value *confi
     set(w, "projection_dim", text_width(config));
     if (eps) (void)json_number(json_get(vc, "layer_norm_eps"), &x);
     if (strncmp(f->name, "gemma4", 6) == 0) x = 1e-6;
-    if (paddle) { /* image_size is the root of the largest area there */
+    if (strcmp(f->name, "hunyuan_vl") == 0) {
+        set(w, "image_size", number(vc, "max_image_size", 0));
+        set(w, "spatial_merge_size", number(vc, "spatial_merge_size", 0));
+    }
+    if (paddle || strcmp(f->name, "hunyuan_vl") == 0) { /* Paddle: image_size is the root of the largest area there */
         set(w, "image_min_pixels", number(pre, "min_pixels", 0));
         set(w, "image_max_pixels", number(pre, "max_pixels", 0));
     }

@@ -352,12 +352,13 @@ static int patches_of(const vision *v, const pixels *tile) {
 static void look_at(vision *v, const pixels *p, err *e) {
     const vision_rows *rows;
     pixels            *tiles = NULL;
-    int                across, advance, rc, n_tiles = 0, patches = 0;
+    int                rc, n_tiles = 0, patches = 0;
+    vision_place       place;
     str                words;
     str_init(&words);
     rc = vision_write(v, p, 0, &words, e);
     size_t n = rc < 0 ? 0 : count_words(str_cstr(&words), vision_row_word(v));
-    if (rc == 0) rc = vision_grid(v, p, &across, &advance, e);
+    if (rc == 0) rc = vision_grid(v, p, &place, e);
     if (rc == 0 && vision_most_rows(v) <= MOST_ROWS) rc = vision_cut(v, p, &tiles, &n_tiles, e);
     for (int i = 0; rc == 0 && i < n_tiles; i++) patches += patches_of(v, &tiles[i]);
     if (rc == 0) vision_cut_free(tiles, n_tiles);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The language models of GLM 4.1V and GLM-OCR from GGUF files: published converters put the halves of the pairs that
- * rotate apart in queries and keys, name the sections of the axes, and count the layers for multi-token prediction.
+ * The language models of GLM 4.1V, GLM-OCR and HunyuanOCR from GGUF files: published converters put the halves of the pairs
+ * that rotate apart in GLM's queries and keys, name the sections of the axes, count the layers for multi-token prediction, and
+ * name HunYuan's alpha beside its base.
  * Positions with axes give the same logits as those of the directories of Hugging Face (tests/golden/vision), nearly
  * to the bit: products of permuted elements are summed in another order.
  */
@@ -22,33 +23,48 @@
 
 #define DIR HEARTH_SOURCE_DIR "/tests/golden/vision"
 
-enum { N_TOKENS = 40, AXES = 3 };
+enum { N_TOKENS = 40, AXES = 4 };
 
 typedef struct family_row {
-    const char *name;
+    const char *name, *arch, *root; /* root: of the language model's tensors */
     int         head_dim, n_rot, n_next;
     int32_t     sections[4];
+    double      alpha;
+    bool        apart; /* the halves of the pairs */
 } family_row;
 
-static const family_row families[] = { { "glm4v", 16, 8, 0, { 1, 2, 1, 0 } },
-                                       { "glm_ocr", 16, 16, 1, { 2, 3, 3, 0 } } };
+static const family_row families[] = {
+    { "glm4v", "glm4", "model.language_model.", 16, 8, 0, { 1, 2, 1, 0 }, 0, true },
+    { "glm_ocr", "glm4", "model.language_model.", 16, 16, 1, { 2, 3, 3, 0 }, 0, true },
+    { "hunyuan_vl", "hunyuan_vl", "model.", 16, 16, 0, { 2, 1, 3, 2 }, 1000, false },
+};
 
 static const struct {
     const char *hf, *gguf;
-} names[] = { { "input_layernorm", "attn_norm" },         { "post_self_attn_layernorm", "post_attention_norm" },
-              { "post_attention_layernorm", "ffn_norm" }, { "post_mlp_layernorm", "post_ffw_norm" },
-              { "self_attn.q_proj", "attn_q" },           { "self_attn.k_proj", "attn_k" },
-              { "self_attn.v_proj", "attn_v" },           { "self_attn.o_proj", "attn_output" },
-              { "mlp.gate_up_proj", "ffn_up" },           { "mlp.down_proj", "ffn_down" } };
+} names[] = { { "input_layernorm", "attn_norm" },
+              { "post_self_attn_layernorm", "post_attention_norm" },
+              { "post_attention_layernorm", "ffn_norm" },
+              { "post_mlp_layernorm", "post_ffw_norm" },
+              { "self_attn.q_proj", "attn_q" },
+              { "self_attn.k_proj", "attn_k" },
+              { "self_attn.v_proj", "attn_v" },
+              { "self_attn.o_proj", "attn_output" },
+              { "mlp.gate_up_proj", "ffn_up" },
+              { "mlp.down_proj", "ffn_down" },
+              { "mlp.gate_proj", "ffn_gate" },
+              { "mlp.up_proj", "ffn_up" },
+              { "self_attn.query_layernorm", "attn_q_norm" },
+              { "self_attn.key_layernorm", "attn_k_norm" } };
 
 /* False: the tensor is not the language model's. */
-static bool gguf_name(const char *hf, char *out, size_t bytes) {
+static bool gguf_name(const family_row *f, const char *hf, char *out, size_t bytes) {
     int layer, end = 0;
     if (strcmp(hf, "lm_head.weight") == 0) snprintf(out, bytes, "output.weight");
-    if (strcmp(hf, "model.language_model.embed_tokens.weight") == 0) snprintf(out, bytes, "token_embd.weight");
-    if (strcmp(hf, "model.language_model.norm.weight") == 0) snprintf(out, bytes, "output_norm.weight");
-    if (strncmp(hf, "model.language_model.layers.", 28) != 0) return !strstr(hf, "visual");
-    if (sscanf(hf, "model.language_model.layers.%d.%n", &layer, &end) != 1 || !end) return false;
+    if (strncmp(hf, f->root, strlen(f->root)) != 0) return *out;
+    hf += strlen(f->root);
+    if (strcmp(hf, "embed_tokens.weight") == 0) snprintf(out, bytes, "token_embd.weight");
+    if (strcmp(hf, "norm.weight") == 0) snprintf(out, bytes, "output_norm.weight");
+    if (sscanf(hf, "layers.%d.%n", &layer, &end) != 1 || !end) return *out;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         size_t n = strlen(names[i].hf);
         if (strncmp(hf + end, names[i].hf, n) == 0 && hf[end + (int)n] == '.')
@@ -68,7 +84,7 @@ static void part_halves(uint8_t *to, const uint8_t *from, int64_t rows, const fa
 
 static void add_tensor(gguf_writer *w, const family_row *f, const model_tensor *t, const char *name, void **keep) {
     err      e = { 0 };
-    bool     vector = t->n_dims == 1, halves = strstr(name, "attn_q.") || strstr(name, "attn_k.");
+    bool     vector = t->n_dims == 1, halves = f->apart && (strstr(name, "attn_q.") || strstr(name, "attn_k."));
     int64_t  rows = t->dims[t->n_dims - 1];
     size_t   bytes = vector ? (size_t)rows * sizeof(float) : t->bytes;
     float   *x = vector ? malloc(bytes) : NULL;
@@ -84,36 +100,49 @@ static void add_tensor(gguf_writer *w, const family_row *f, const model_tensor *
     assert_int_equal(gguf_writer_add(w, name, vector ? TENSOR_F32 : t->type, t->n_dims, t->dims, to, bytes, &e), 0);
 }
 
-static void set(gguf_writer *w, const char *key, int64_t value) {
-    assert_int_equal(gguf_writer_set_int(w, key, META_U32, value, NULL), 0);
+static const char *key_of(const family_row *f, const char *key, char out[96]) {
+    snprintf(out, 96, "%s.%s", f->arch, key);
+    return out;
+}
+
+static void set(gguf_writer *w, const family_row *f, const char *key, int64_t value) {
+    char full[96];
+    assert_int_equal(gguf_writer_set_int(w, key_of(f, key, full), META_U32, value, NULL), 0);
+}
+
+static void set_real(gguf_writer *w, const family_row *f, const char *key, double value) {
+    char full[96];
+    assert_int_equal(gguf_writer_set_real(w, key_of(f, key, full), META_F32, value, NULL), 0);
 }
 
 static void write_gguf(const family_row *f, const model_file *m, const nn_dims *d, const char *path) {
     size_t       n = model_file_tensor_count(m);
     void       **kept = calloc(n, sizeof *kept);
     gguf_writer *w;
+    char         full[96];
     err          e = { 0 };
     assert_int_equal(gguf_writer_open(&w, 0, &e), 0);
-    assert_int_equal(gguf_writer_set_string(w, "general.architecture", "glm4", NULL), 0);
-    set(w, "glm4.block_count", d->n_layer + f->n_next);
-    set(w, "glm4.context_length", d->context);
-    set(w, "glm4.embedding_length", d->n_embd);
-    set(w, "glm4.feed_forward_length", d->n_ff);
-    set(w, "glm4.attention.head_count", d->n_head);
-    set(w, "glm4.attention.head_count_kv", d->n_kv);
-    set(w, "glm4.attention.key_length", d->head_dim);
-    set(w, "glm4.attention.value_length", d->head_dim);
-    set(w, "glm4.rope.dimension_count", f->n_rot);
-    set(w, "glm4.vocab_size", d->n_vocab);
-    if (f->n_next) set(w, "glm4.nextn_predict_layers", f->n_next);
-    assert_int_equal(gguf_writer_set_real(w, "glm4.rope.freq_base", META_F32, 10000, NULL), 0);
-    assert_int_equal(gguf_writer_set_real(w, "glm4.attention.layer_norm_rms_epsilon", META_F32, (double)d->eps, NULL),
-                     0);
-    assert_int_equal(gguf_writer_set_array(w, "glm4.rope.dimension_sections", META_I32, f->sections, 4, NULL), 0);
+    assert_int_equal(gguf_writer_set_string(w, "general.architecture", f->arch, NULL), 0);
+    set(w, f, "block_count", d->n_layer + f->n_next);
+    set(w, f, "context_length", d->context);
+    set(w, f, "embedding_length", d->n_embd);
+    set(w, f, "feed_forward_length", d->n_ff);
+    set(w, f, "attention.head_count", d->n_head);
+    set(w, f, "attention.head_count_kv", d->n_kv);
+    set(w, f, "attention.key_length", d->head_dim);
+    set(w, f, "attention.value_length", d->head_dim);
+    set(w, f, "rope.dimension_count", f->n_rot);
+    set(w, f, "vocab_size", d->n_vocab);
+    if (f->n_next) set(w, f, "nextn_predict_layers", f->n_next);
+    set_real(w, f, "rope.freq_base", 10000);
+    set_real(w, f, "attention.layer_norm_rms_epsilon", (double)d->eps);
+    if (f->alpha > 0) set_real(w, f, "rope.scaling.alpha", f->alpha);
+    assert_int_equal(
+        gguf_writer_set_array(w, key_of(f, "rope.dimension_sections", full), META_I32, f->sections, 4, NULL), 0);
     for (size_t i = 0; i < n; i++) {
         const model_tensor *t = model_file_tensor_at(m, i);
         char                name[96] = "";
-        if (gguf_name(t->name, name, sizeof name)) {
+        if (gguf_name(f, t->name, name, sizeof name)) {
             assert_true(*name);
             add_tensor(w, f, t, name, &kept[i]);
         }
@@ -136,6 +165,7 @@ static float *logits_of(const nn_model *m) {
         axes[i] = i / 4;
         axes[N_TOKENS + i] = i / 4 + i % 3;
         axes[2 * N_TOKENS + i] = i / 2 + i % 5;
+        axes[3 * N_TOKENS + i] = i / 9;
     }
     assert_int_equal(simple_open(&s, "cpu", m, &(simple_options){ .max_len = N_TOKENS, .max_tokens = N_TOKENS }, &e),
                      0);

@@ -31,11 +31,11 @@ static const int64_t     ints[] = { 0,       -1,        1,         2,          3
                                     1 << 30, INT32_MAX, INT32_MIN, UINT32_MAX, INT64_MAX, INT64_MIN, 4294967297 };
 static const double      reals[] = { 0, -1, 0.5, 1, 2, 1e-30, 1e30, 1e39, 1e300, 255, NAN, INFINITY, -INFINITY, 16 };
 static const char *const projectors[] = {
-    "gemma3",         "mlp",      "idefics3",    "pixtral",   "qwen2.5vl_merger", "qwen2vl_merger",
-    "qwen3vl_merger", "gemma4v",  "gemma4uv",    "glm4v",     "paddleocr",        "exaone4_5",
-    "qwen2.5o",       "internvl", "lightonocr",  "janus_pro", "llama4",           "lfm2",
-    "kimivl",         "kimik25",  "minicpmv4_6", "resampler", "voxtral",          "qwen2a",
-    "qwen3a",         "gemma4a",  "gemma4ua",    "ultravox",  "musicflamingo",    "nothing"
+    "gemma3",        "mlp",       "idefics3",   "pixtral",   "qwen2.5vl_merger", "qwen2vl_merger", "qwen3vl_merger",
+    "gemma4v",       "gemma4uv",  "glm4v",      "paddleocr", "exaone4_5",        "qwen2.5o",       "internvl",
+    "lightonocr",    "janus_pro", "llama4",     "lfm2",      "kimivl",           "kimik25",        "minicpmv4_6",
+    "resampler",     "voxtral",   "qwen2a",     "qwen3a",    "gemma4a",          "gemma4ua",       "ultravox",
+    "musicflamingo", "hunyuanvl", "hunyuanocr", "nothing"
 };
 static const meta_type   number_types[] = { META_U8,  META_U16, META_U32, META_I32, META_F32,
                                             META_U64, META_I64, META_F64, META_BOOL };

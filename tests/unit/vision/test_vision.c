@@ -223,25 +223,28 @@ static int32_t *axes_of(const golden *g, const json_value *c, const int32_t *tok
         out[i] = (int32_t)x;
     }
     for (int i = 0; out && i < n;) {
-        int    across, advance;
-        pixels p;
-        err    e = { 0 };
+        vision_place place;
+        pixels       p;
+        err          e = { 0 };
         if (tokens[i] != image) {
             for (int a = 0; a < axes; a++) assert_int_equal(out[a * n + i], at);
             at++, i++;
             continue;
         }
         read_picture(&p, picture_of(c, picture));
-        assert_int_equal(vision_grid(g->v, &p, &across, &advance, &e), 0);
+        assert_int_equal(vision_grid(g->v, &p, &place, &e), 0);
         pixels_deinit(&p);
         int64_t rows = 0;
         assert_true(json_int(json_at(json_get(c, "counts"), picture++), &rows));
         for (int k = 0; k < rows; k++, i++) {
-            assert_int_equal(out[i], at);
-            assert_int_equal(out[n + i], at + k / across);
-            assert_int_equal(out[2 * n + i], at + k % across);
+            int  inside = place.counted ? k - 1 : k, row = inside / place.across, col = inside % place.across;
+            bool outside = place.counted && (k == 0 || k == rows - 1);
+            for (int a = 0; a < axes; a++) {
+                int counted[] = { at + k, col, row, (int)picture - 1 }, plain[] = { at, at + row, at + col };
+                assert_int_equal(out[a * n + i], outside ? at + k : place.counted ? counted[a] : plain[a]);
+            }
         }
-        at += advance;
+        at += place.advance;
     }
     return out;
 }
@@ -353,6 +356,9 @@ static void test_detail(void **state) {
         { { .kind = VISION_QWEN3, .patch = 16, .merge = 2, .least = 65536, .most = 16777216 }, 31 * 62, 11 * 22 },
         { { .kind = VISION_QWEN2, .patch = 14, .merge = 2, .least = 3136, .most = 12845056 }, 36 * 71, 12 * 25 },
         { { .kind = VISION_GLM, .patch = 14, .merge = 2, .least = 6272, .most = 5880000 }, 36 * 71, 12 * 25 },
+        { { .kind = VISION_HUNYUAN, .patch = 16, .merge = 2, .least = 262144, .most = 4194304 },
+          31 * 63 + 2,
+          11 * 23 + 2 },
         { { .kind = VISION_PADDLEOCR, .patch = 14, .merge = 2, .least = 147384, .most = 2822400 }, 36 * 71, 12 * 25 },
         { { .kind = VISION_PIXTRAL, .patch = 16, .merge = 1, .edge = 1024, .side = 1024 }, 32 * 64, 16 * 32 },
         { { .kind = VISION_GEMMA4, .patch = 16, .merge = 3, .most = 280 }, 11 * 23, 5 * 11 },
@@ -384,6 +390,9 @@ static void test_detail(void **state) {
         { { .kind = VISION_INTERNVL, .patch = 14, .merge = 2, .side = 448, .least = 1, .most = 12, .split = true },
           256 * 9,
           256 },
+        { { .kind = VISION_OVIS2, .patch = 14, .merge = 2, .side = 448, .most = 9, .split = true, .covering = true },
+          256 * 9 + 7 + 3,
+          256 + 3 },
         { { .kind = VISION_AYA, .patch = 14, .merge = 2, .side = 364, .least = 1, .most = 12, .split = true },
           169 * 9,
           169 },
@@ -429,6 +438,17 @@ static void test_sizes(void **state) {
           .split = true,
           .thumbnail = true,
           .tolerance = 2 },
+        { .kind = VISION_HUNYUAN, .patch = 16, .merge = 2, .inner = 2, .least = 262144, .most = 4194304 },
+        { .kind = VISION_OVIS2,
+          .patch = 14,
+          .merge = 2,
+          .inner = 2,
+          .side = 448,
+          .least = 1,
+          .most = 9,
+          .split = true,
+          .covering = true,
+          .marks = 5 },
         { .kind = VISION_KIMI_VL, .patch = 14, .merge = 2, .most = 4096, .edge = 512 },
         { .kind = VISION_KIMI_K25, .patch = 14, .merge = 2, .most = 16384, .edge = 512 },
         { .kind = VISION_MINICPMV, .patch = 14, .merge = 4, .inner = 2, .side = 448, .tiles = { 0, 9 }, .split = true },
@@ -579,6 +599,9 @@ static void test_refused(void **state) {
     X(kimi_k25)                                                                                                        \
     X(minicpmv4_6)                                                                                                     \
     X(minicpmv)                                                                                                        \
+    X(hunyuan_vl)                                                                                                      \
+    X(qianfan_ocr)                                                                                                     \
+    X(ovis2)                                                                                                           \
     X(glm_ocr)
 #define DEFINE(name)                                                                                                   \
     static void test_##name(void **state) { (void)state, check_family(#name); }

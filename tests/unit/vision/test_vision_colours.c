@@ -73,6 +73,9 @@ static void test_silent(void **state) {
         { "gemma3", "{}", half },
         { "lfm2_vl", "{\"tile_size\": 16, \"max_image_tokens\": 8, \"min_image_tokens\": 4}", half },
         { "internvl_6b", "{\"max_patches\": 6}", clip },
+        { "qianfan_ocr", "{\"max_patches\": 6}", clip },
+        { "hunyuan_vl", "{\"min_pixels\": 1024, \"max_pixels\": 6144}", clip },
+        { "ovis2", "{\"size\": {\"height\": 32, \"width\": 32}}", clip },
         /* Without that file they are those of the published models. */
         { "janus", NULL, half },
         { "internvl", NULL, imagenet },

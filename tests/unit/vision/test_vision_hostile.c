@@ -24,7 +24,7 @@ static const char *const families[] = {
     "kimi_k25",         "minicpmv",     "minicpmv4_6",    "glm4v",          "glm4v_moe",      "glm_ocr",
     "ernie4_5_vl_moe",  "paddleocr_vl", "video_llama_3",  "qwen2_vl",       "qwen2_5_vl",     "qwen2_5_omni",
     "qwen3_vl",         "qwen3_5",      "qwen3_omni_moe", "exaone4_5",      "idefics3",       "llava",
-    "llava_next_video", "mistral3",     "pixtral"
+    "llava_next_video", "mistral3",     "pixtral",        "hunyuan_vl",     "qianfan_ocr",    "ovis2"
 };
 enum { N_FAMILIES = sizeof families / sizeof *families, ROUNDS = 16 };
 
@@ -136,6 +136,10 @@ static void test_tables(void **state) {
         { "lfm2_vl", "model.vision_tower.embeddings.position_embedding.weight", "[16,32]", "[ 0,32]", 0, NULL },
         { "paddleocr_vl", "visual.vision_model.embeddings.position_embedding.weight", "[16,32]", "[ 3,32]", 3, NULL },
         { "llava", "vision_tower.embeddings.position_embedding.weight", "[17,32]", "[ 5,32]", 5, NULL },
+        { "ovis2", "model.vision_tower.transformer.embeddings.position_embedding.weight", "[16,32]", "[ 1,32]", 1,
+          NULL },
+        { "ovis2", "model.visual_embeddings_table.weight", "[69,32]", "[ 6,32]", 6, NULL },
+        { "hunyuan_vl", "vit.embeddings.position_embedding.weight", "[50,32]", "[ 1,32]", 1, NULL },
     };
     pixels p[HOSTILE_PICTURES];
     (void)state;

@@ -19,17 +19,20 @@
 
 #define DIR HEARTH_SOURCE_DIR "/tests/golden/vision"
 
-static const char *const families[] = { "gemma3",  "llava", "mistral3", "qwen2_5_vl", "qwen3_vl",
-                                        "qwen3_5", "glm4v", "glm_ocr",  "aya_vision", "llava_next" };
+static const char *const families[] = { "gemma3", "llava",   "mistral3",   "qwen2_5_vl", "qwen3_vl",   "qwen3_5",
+                                        "glm4v",  "glm_ocr", "aya_vision", "llava_next", "hunyuan_vl", "qianfan_ocr" };
 
 /* What a name begins with, and what it begins with there. */
 static const char *const begins[][2] = { { "model.visual.", "vision_tower." },
                                          { "visual.", "vision_tower." },
+                                         { "vit.", "vision_tower." },
                                          { "vision_tower.embeddings.", "vision_tower.vision_model.embeddings." },
                                          { "vision_tower.encoder.", "vision_tower.vision_model.encoder." },
                                          { "vision_tower.post_", "vision_tower.vision_model.post_" },
                                          { "vision_tower.pre_", "vision_tower.vision_model.pre_" },
                                          { "model.language_model.", "language_model.model." },
+                                         /* Qianfan-OCR, which transformers saves so. */
+                                         { "language_model.model.layers.", "language_model.model.encoder.layers." },
                                          { "lm_head.", "language_model.lm_head." },
                                          { "model.", "language_model.model." } };
 

@@ -36,6 +36,36 @@ static const struct {
       "\"hidden_size\": 7, \"intermediate_size\": 56", "2 heads" },
     { "paddleocr_vl", CONFIG, "\"hidden_size\": 32,\n    \"intermediate_size\": 56",
       "\"hidden_size\": 4, \"intermediate_size\": 56", "heads of 2" },
+    { "hunyuan_vl", CONFIG, "\"xdrope_section\"", "\"sections\"", "mrope_section" },
+    { "hunyuan_vl", CONFIG, "\"xdrope_section\": [", "\"xdrope_section\": [1,", "rotary sections" },
+    { "hunyuan_vl", CONFIG, "\"xdrope_section\": [", "\"xdrope_section\": [0,", "rotary sections" },
+    { "hunyuan_vl", CONFIG, "\"xdrope_section\": [\n      2", "\"xdrope_section\": [3", "rotary sections" },
+    { "hunyuan_vl", CONFIG, "\"xdrope_section\": [\n      2", "\"xdrope_section\": [1", "rotary sections" },
+    { "hunyuan_vl", CONFIG, "\"xdrope_section\": [\n      2", "\"xdrope_section\": [0", "rotary sections" },
+    { "hunyuan_vl", CONFIG, "\"xdrope_section\": [\n      2", "\"xdrope_section\": [1e300", "xdrope_section" },
+    { "hunyuan_vl", CONFIG, "\"xdrope\"", "\"ydrope\"", "ydrope" },
+    { "hunyuan_vl", CONFIG, "\"use_qk_norm\": true", "\"use_qk_norm\": false", "use_qk_norm" },
+    { "hunyuan_vl", CONFIG, "\"num_experts\": 1", "\"num_experts\": 2", "num_experts" },
+    { "hunyuan_vl", CONFIG, "\"use_cla\": false", "\"use_cla\": true", "use_cla" },
+    { "hunyuan_vl", CONFIG, "\"norm_type\": \"rms\"", "\"norm_type\": \"fused\"", "norm_type" },
+    { "hunyuan_vl", CONFIG, "\"bilinear\"", "\"nearest\"", "interpolate_mode" },
+    { "hunyuan_vl", CONFIG, "\"temporal_patch_size\": 1", "\"temporal_patch_size\": 2", "temporal_patch_size" },
+    { "hunyuan_vl", CONFIG, "\"max_image_size\": 56", "\"max_image_size\": 64", "position_embedding" },
+    { "hunyuan_vl", CONFIG, "\"spatial_merge_size\": 2", "\"spatial_merge_size\": 4", "proj" },
+    { "hunyuan_vl", PICTURES, "\"min_pixels\": 1024", "\"min_pixels\": 1024000", "do not fit" },
+    { "qianfan_ocr", CONFIG, "\"vision_feature_layer\": -1", "\"vision_feature_layer\": -2", "vision_feature_layer" },
+    { "qianfan_ocr", PICTURES, "\"height\": 32", "\"height\": 64", "tiles of 64 pixels" },
+    { "qianfan_ocr", PICTURES, "\"max_patches\": 6", "\"max_patches\": 65", "1 to 65 tiles" },
+    { "ovis2", CONFIG, "\"softmax\"", "\"st_argmax\"", "tokenize_function" },
+    { "ovis2", CONFIG, "\"num_visual_indicator_tokens\": 5", "\"num_visual_indicator_tokens\": 4",
+      "num_visual_indicator_tokens" },
+    { "ovis2", CONFIG, "\"hidden_stride\": 2", "\"hidden_stride\": 3", "do not fit" },
+    { "ovis2", CONFIG, "\"hidden_stride\": 2", "\"hidden_stride\": 4", "head_linear" },
+    { "ovis2", CONFIG, "\"vocab_size\": 69", "\"vocab_size\": 70", "head_linear" },
+    { "ovis2", CONFIG, "\"vocab_size\": 69", "\"vocab_size\": 5", "5 visual words" },
+    { "ovis2", CONFIG, "\"image_size\": 32", "\"image_size\": 40", "tower of 40" },
+    { "ovis2", PICTURES, "\"max_patches\": 9", "\"max_patches\": 65", "1 to 65 tiles" },
+    { "ovis2", PICTURES, "\"max_patches\": 9", "\"do_center_crop\": true", "do_center_crop" },
     { "video_llama_3", PICTURES, "\"merge_size\": 1", "\"merge_size\": 2", "merge_size" },
     { "gemma4", CONFIG, "\"patch_size\": 4", "\"patch_size\": 256", "pixels; up to 33554432" },
     { "exaone4_5", CONFIG, "\"window_size\": 56", "\"window_size\": 14", "window_size" },
@@ -133,12 +163,14 @@ static void test_refused(void **state) {
 
 /* Switches of processors that change pixels, where the reference heeds them; the authors' own code does not have them. */
 static void test_switches(void **state) {
-    static const char *const heed[] = { "gemma3",   "gemma4",     "gemma4_unified", "llava",         "idefics3",
-                                        "pixtral",  "qwen2_5_vl", "glm4v",          "paddleocr_vl",  "video_llama_3",
-                                        "lfm2_vl",  "kimi_k25",   "minicpmv4_6",    "llama4",        "janus",
-                                        "internvl", "llava_next", "aya_vision",     "cohere2_vision" };
-    static const char *const fixed[] = { "internvl",   "llava_next",     "llava_onevision",
-                                         "aya_vision", "cohere2_vision", "lfm2_vl" };
+    static const char *const heed[] = { "gemma3",       "gemma4",        "gemma4_unified", "llava",
+                                        "idefics3",     "pixtral",       "qwen2_5_vl",     "glm4v",
+                                        "paddleocr_vl", "video_llama_3", "lfm2_vl",        "kimi_k25",
+                                        "minicpmv4_6",  "llama4",        "janus",          "internvl",
+                                        "llava_next",   "aya_vision",    "cohere2_vision", "hunyuan_vl",
+                                        "qianfan_ocr",  "ovis2" };
+    static const char *const fixed[] = { "internvl",       "llava_next", "llava_onevision", "aya_vision",
+                                         "cohere2_vision", "lfm2_vl",    "qianfan_ocr",     "ovis2" };
     static const char *const foreign[] = { "kimi_vl", "minicpmv" };
     (void)state;
     for (size_t i = 0; i < sizeof heed / sizeof *heed; i++) {
