@@ -113,6 +113,30 @@ class Kin:
         print("  ", name, "tensors:", " ".join(f"{k}{list(v.shape)}" for k, v in sorted(tensors.items()) if ".1." not in k))
 
 
+class Whisper(Kin):
+    """A decoder beside the encoder: all rows of the one piece come first, then a text that the model goes on with by itself."""
+
+    least, ours, cases, end = 1, 80 * 320, [[x] for x in "abcde"], 100
+
+    def take(self, model, sounds):
+        (x,) = sounds
+        args = {"input_features": self.features(x)[0]}
+        return args, model.model.encoder(**args).last_hidden_state[0], [self.ours // 320]
+
+    def features(self, x, bins=BINS):
+        f = self.extractor(bins)([x], sampling_rate=RATE, padding="max_length", return_tensors="pt")
+        return f["input_features"], None
+
+    def ask(self, model, args, rng, counts, last):
+        """A prompt with the greedy answer to it, and all their logits."""
+        ids = [rng.randrange(3, 148) for _ in range(12)]
+        while True:
+            logits = model(**args, decoder_input_ids=torch.tensor([ids]), use_cache=False).logits[0].float()
+            if len(ids) == 12 + last:
+                return [AUDIO] * counts[0] + ids, logits
+            ids.append(int(logits[-1].argmax()))
+
+
 class Qwen2Audio(Kin):
     mask = "feature_attention_mask"
 
@@ -409,6 +433,13 @@ class Ultravox(Kin):
 
 
 KIN = {
+    "whisper": Whisper({
+        "architectures": ["WhisperForConditionalGeneration"], "model_type": "whisper", "activation_function": "gelu", "d_model": 32,
+        "encoder_layers": 2, "encoder_attention_heads": 4, "encoder_ffn_dim": 64, "decoder_layers": 3, "decoder_attention_heads": 2,
+        "decoder_ffn_dim": 96, "num_mel_bins": BINS, "max_source_positions": 80, "max_target_positions": 40, "scale_embedding": False,
+        "vocab_size": VOCAB, "is_encoder_decoder": True, "use_cache": True, "num_hidden_layers": 2, "dropout": 0.0, "bos_token_id": 1,
+        "eos_token_id": 1, "pad_token_id": 1, "decoder_start_token_id": 151,
+    }, front("WhisperProcessor", nb_max_frames=3000, n_samples=480000)),
     "qwen2_audio": Qwen2Audio({
         "architectures": ["Qwen2AudioForConditionalGeneration"], "model_type": "qwen2_audio", "audio_token_index": AUDIO,
         "audio_config": dict(WHISPER, model_type="qwen2_audio_encoder", encoder_layerdrop=0.0), "text_config": QWEN2, "vocab_size": VOCAB,
