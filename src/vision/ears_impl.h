@@ -47,6 +47,7 @@ typedef struct ears_family {
     unsigned           how;    /* the family's own */
     bool               alone;  /* its mmproj files have no eyes: others with this projector do */
     bool               flat;   /* the encoder's fields stand in config.json itself, beside the decoder's */
+    bool               single; /* a piece is all that the language model hears at once */
     bool               ragged; /* the last row of a piece may have fewer places than others */
     /* The sizes; what makes no sense is refused behind it. config: as source_outer, whose audio_config is the encoder's;
      * or NULL. */

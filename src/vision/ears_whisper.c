@@ -238,6 +238,8 @@ static int encode_pieces(ears *h, const sound *s, float *out, err *e) {
     return rc;
 }
 
+int ears_longest(const ears *h) { return h->family->single ? (int)piece_samples(&h->rules) : 0; }
+
 /* All places of every piece, however short it is. */
 static int encode_padded(ears *h, const sound *s, float *out, err *e) {
     int64_t piece = piece_samples(&h->rules);
@@ -422,6 +424,7 @@ const ears_family ears_whisper = { .types = NAMES("whisper"),
                                    .arch = { [EARS_TOWER] = &models_whisper_ears },
                                    FRONT,
                                    .flat = true,
+                                   .single = true,
                                    .read = read_padded,
                                    .most = MOST_PLACES,
                                    .stage_rows = stage_rows,

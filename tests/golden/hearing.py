@@ -300,6 +300,14 @@ def make(name, outdir, folders):
         except Exception:
             print("   case", names)
             traceback.print_exc()
+    if hasattr(kin, "dictate"):
+        from hearing_kin import GENERATION
+
+        with torch.no_grad():
+            doc["dictations"] = kin.dictate(model, lambda n: read_sound(folders, n))
+        with open(os.path.join(outdir, "generation_config.json"), "w") as f:
+            json.dump(GENERATION, f, indent=2)
+            f.write("\n")
     for k, v in files.items():
         if not v:
             continue

@@ -136,6 +136,41 @@ class Whisper(Kin):
                 return [AUDIO] * counts[0] + ids, logits
             ids.append(int(logits[-1].argmax()))
 
+    def dictate(self, model, read):
+        """What transformers' own generate forces the model to begin with, and how it goes on."""
+        from transformers import GenerationConfig
+
+        seen = []
+        inner = model._prepare_decoder_input_ids
+
+        def prepare(*args, **more):
+            ids, kwargs = inner(*args, **more)
+            seen.append(ids[0].tolist())
+            return ids, kwargs
+
+        model._prepare_decoder_input_ids = prepare
+        cases = []
+        for name in "abcde":
+            for language, task, prompt in ((None, "transcribe", None), ("de", "transcribe", None), ("en", "translate", None),
+                                           ("en", "transcribe", "Hearth hears"), (None, "translate", None)):
+                seen.clear()
+                # space and letters have the numbers that tests/api/vision_model.py gives them
+                ids = prompt and torch.tensor([145, 3] + [3 if c == " " else ord(c) - 33 + 4 for c in prompt])
+                args = {"input_features": self.features(read(name))[0], "generation_config": GenerationConfig(**GENERATION)}
+                args["generation_config"].max_new_tokens = 10
+                got = model.generate(**args, language=language, task=task, prompt_ids=ids, return_timestamps=False, do_sample=False)
+                cases.append({"sound": name, "language": language, "task": task, "prompt": prompt, "begin": seen[0], "said": got[0].tolist()})
+        del model._prepare_decoder_input_ids
+        return cases
+
+
+GENERATION = {
+    "bos_token_id": 1, "eos_token_id": 1, "pad_token_id": 1, "decoder_start_token_id": 151, "prev_sot_token_id": 145, "is_multilingual": True,
+    "lang_to_id": {"<|en|>": 140, "<|de|>": 141, "<|yue|>": 142}, "task_to_id": {"translate": 143, "transcribe": 144},
+    "no_timestamps_token_id": 159, "max_length": 40, "return_timestamps": False,
+    "suppress_tokens": [7, 11, 19, 23, 64, 77, 96, 106, 140, 141, 142, 143, 144, 145, 146, 150, 151, 159], "begin_suppress_tokens": [1, 3, 67, 109],
+}
+
 
 class Qwen2Audio(Kin):
     mask = "feature_attention_mask"

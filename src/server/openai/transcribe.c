@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * POST /v1/audio/transcriptions: the words that are said in a sound, of models that were taught to write them down
- * (Voxtral, Qwen 3 ASR). The body is a form with a file, as OpenAI's clients send it, or the same members as JSON with
+ * (Whisper, Voxtral, Qwen 3 ASR). /v1/audio/translations: the same in English (Whisper). The body is a form with a file, as OpenAI's clients send it, or the same members as JSON with
  * the file in base64; a form becomes such JSON here, so that there is one way of reading it. The model's template for
  * this is the worker's to know (runtime_request.transcribe).
  *
- * Models that are not told the language say it first, "language English<asr_text>": that is left out.
+ * Models that are not told the language say it first, "language English<asr_text>": that is left out, as is the space
+ * with which Whisper's texts begin.
  */
 #include "server/content.h"
 #include "server/handlers.h"
@@ -192,11 +193,14 @@ static bool words_begin(transcribe_state *s, bool over) {
     const char       *text = str_cstr(said);
     size_t            n = said->len < sizeof before - 1 ? said->len : sizeof before - 1;
     if (s->begun) return true;
+    s->from = 0;
     if (memcmp(text, before, n) == 0) {
         const char *at = memmem(text, said->len < MOST ? said->len : MOST, mark, sizeof mark - 1);
         if (!at && !over && said->len < MOST) return false;
         s->from = at ? (size_t)(at - text) + sizeof mark - 1 : 0;
     }
+    while (s->from < said->len && text[s->from] == ' ') s->from++;
+    if (s->from == said->len && !over) return false;
     return s->begun = true;
 }
 
@@ -312,7 +316,7 @@ static bool is_language(view v) {
     return v.len == 2 || v.len == 3;
 }
 
-static bool read_variables(exchange *x, runtime_request *q) {
+static bool read_variables(exchange *x, runtime_request *q, bool translate) {
     view language = { "", 0 }, prompt = { "", 0 };
     str  variables;
     if (read_string(&x->in, &x->body, "language", &language) && language.len && !is_language(language)) {
@@ -325,6 +329,7 @@ static bool read_variables(exchange *x, runtime_request *q) {
     jw_open(&w, '{');
     jw_put_text(&w, "language", language);
     jw_put_text(&w, "prompt", prompt);
+    jw_put_cstr(&w, "task", translate ? "translate" : "transcribe");
     jw_close(&w, '}');
     return copy_text(x, &variables, &q->template_vars) != NULL;
 }
@@ -338,7 +343,7 @@ static void refuse_members(exchange *x) {
     }
 }
 
-void openai_transcribe(exchange *x) {
+static void ask(exchange *x, bool translate) {
     static const char *const formats[] = { "json", "text", NULL };
     runtime_request         *q = exchange_requests(x, 1);
     int                      form = 0;
@@ -353,7 +358,7 @@ void openai_transcribe(exchange *x) {
     q->sampling.temperature = 0;
     refuse_members(x);
     if (!x->in.failed && !read_sound(x, q)) return;
-    if (!read_variables(x, q)) return;
+    if (!read_variables(x, q, translate)) return;
     params_numbers(&x->in, &x->body, SAMPLING_BY_OPENAI, q);
     params_max_tokens(x, &x->body, "max_tokens", q);
     read_choice(&x->in, &x->body, "response_format", formats, &form);
@@ -380,3 +385,7 @@ void openai_transcribe(exchange *x) {
                                       .on_over = stream_over,
                                       .on_reply = reply_whole });
 }
+
+void openai_transcribe(exchange *x) { ask(x, false); }
+
+void openai_translate(exchange *x) { ask(x, true); }

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Models that write down what is said in a sound, and do nothing else (Whisper).
+ *
+ * They have no template: a prompt is the rows of the sound, a text that came before where there is one, and tokens that
+ * name the language and what to do. Where nobody names the language the model does: a guide lets the first token be a
+ * language and nothing else, and says the tokens behind it itself. The same guide keeps the model from tokens that its
+ * files forbid, everywhere or at the beginning of a text.
+ *
+ * A sound that is longer than what the model hears at once (30 s) is heard in parts, one behind the other, each a prompt
+ * of its own: when the engine is done with one (dictation_goes_on) the request goes back to the thread that listens. A
+ * part ends at the quietest place of its last sixth. The language that the first one found holds for all.
+ */
+#include "runtime/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- opening --- */
+
+static int32_t word(const runtime *r, const char *text) {
+    return tok_find(chat_tokenizer(r->chat), text, strlen(text));
+}
+
+/* "<|en|>", "<|yue|>" */
+static bool names_language(view text) {
+    if (text.len < 6 || text.len > 7 || memcmp(text.data, "<|", 2) != 0 ||
+        memcmp(text.data + text.len - 2, "|>", 2) != 0)
+        return false;
+    for (size_t i = 2; i < text.len - 2; i++) {
+        if (text.data[i] < 'a' || text.data[i] > 'z') return false;
+    }
+    return true;
+}
+
+static void set_bit(uint32_t *mask, int64_t id, bool to) {
+    uint32_t bit = (uint32_t)1 << (id % 32);
+    mask[id / 32] = to ? mask[id / 32] | bit : mask[id / 32] & ~bit;
+}
+
+/* What a list of the model's files forbids; nonsense in it is passed over. */
+static void forbid(const runtime *r, uint32_t *mask, const char *field) {
+    const json_value *list = json_get(model_file_generation_config(r->file), field);
+    int64_t           id;
+    for (size_t i = 0; i < json_count(list); i++) {
+        if (json_int(json_at(list, i), &id) && id >= 0 && id < engine_vocab(r->engine)) set_bit(mask, id, false);
+    }
+}
+
+static int make_masks(runtime *r, err *e) {
+    dictation *d = &r->dictation;
+    int64_t    n = engine_vocab(r->engine), known = tok_count(chat_tokenizer(r->chat));
+    d->words = ((size_t)n + 31) / 32;
+    uint32_t **all[] = { &d->rest, &d->first, &d->spoken };
+    for (size_t i = 0; i < 3; i++) {
+        if (!(*all[i] = arena_calloc(&r->mem, d->words, sizeof **all[i]))) return err_set_nomem(e);
+    }
+    for (int64_t id = 0; id < n && id < known; id++) {
+        set_bit(d->rest, id, true);
+        set_bit(d->spoken, id, names_language(tok_text(chat_tokenizer(r->chat), (int32_t)id)));
+        d->n_spoken += d->spoken[id / 32] >> (id % 32) & 1;
+    }
+    forbid(r, d->rest, "suppress_tokens");
+    memcpy(d->first, d->rest, d->words * sizeof *d->first);
+    forbid(r, d->first, "begin_suppress_tokens");
+    return 0;
+}
+
+/* Vocabularies of models for English alone have words for languages, too. */
+static bool knows_languages(const runtime *r) {
+    enum { LEAST = 51865 }; /* tokens, where no file says it */
+    const json_value *g = model_file_generation_config(r->file), *said = json_get(g, "is_multilingual");
+    if (json_is(said, JSON_K_BOOL)) return json_bool(said, false);
+    return json_is(json_get(g, "lang_to_id"), JSON_K_OBJECT) || r->model->dims->n_vocab >= LEAST;
+}
+
+int dictation_open(runtime *r, err *e) {
+    dictation *d = &r->dictation;
+    if (strcmp(r->model->arch->names[0], "whisper") != 0) return 0;
+    if (!r->ears)
+        return err_set(e, ERR_UNSUPPORTED, "%s: without its encoder the model is of no use", model_file_path(r->file));
+    d->known = true;
+    d->begin = word(r, "<|startoftranscript|>");
+    d->before = word(r, "<|startofprev|>");
+    d->transcribe = word(r, "<|transcribe|>");
+    d->translate = word(r, "<|translate|>");
+    d->untimed = word(r, "<|notimestamps|>");
+    d->languages = knows_languages(r);
+    int rc = make_masks(r, e);
+    if (rc < 0) return rc;
+    if (d->begin < 0 || d->untimed < 0 || (d->languages && (d->transcribe < 0 || d->n_spoken == 0)))
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s: the vocabulary lacks words such as <|startoftranscript|>, <|transcribe|> and <|en|>",
+                       model_file_path(r->file));
+    return 0;
+}
+
+/* --- the prompt --- */
+
+/* One message with a sound and nothing else, which is how a chat asks for its words. */
+static bool is_sound_alone(const json_value *messages) {
+    const json_value *content = json_get(json_at(messages, 0), "content"), *part = json_at(content, 0);
+    const char       *type = json_cstr(json_get(part, "type"));
+    return json_count(messages) == 1 && json_is(content, JSON_K_ARRAY) && json_count(content) == 1 && type &&
+           strcmp(type, "audio") == 0;
+}
+
+static int check(const runtime *r, const runtime_request *q, const trees *t, err *e) {
+    bool asked = q->task == RUNTIME_CHAT && (q->transcribe || (is_sound_alone(t->messages) && !t->tools));
+    if (!asked)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "this model (%s) writes down what is said in a sound and does nothing else: send one to "
+                       "/v1/audio/transcriptions, or alone in a message",
+                       r->info.family);
+    if (q->n_blobs != 1) return err_set(e, ERR_ARG, "a transcription is of one sound");
+    if (q->n_choices > 1) return err_set(e, ERR_ARG, "n: a transcription is one text");
+    if (q->constraint.kind != RUNTIME_FREE || q->n_tokens || q->continue_final || q->template_text.len)
+        return err_set(e, ERR_UNSUPPORTED, "this model (%s) cannot be told what its answer looks like", r->info.family);
+    return 0;
+}
+
+static view variable(const trees *t, const char *name) {
+    const json_value *v = json_get(t->variables, name);
+    return json_is(v, JSON_K_STRING) ? v->u.string : (view){ "", 0 };
+}
+
+static int find_language(const runtime *r, view name, int32_t *out, err *e) {
+    const dictation *d = &r->dictation;
+    char             text[16];
+    *out = -1;
+    if (!name.len) return 0;
+    if (!d->languages)
+        return view_eq_c(name, "en")
+                   ? 0
+                   : err_set(e, ERR_ARG, "language: this model (%s) knows English alone", r->info.family);
+    if (name.len <= 3) {
+        snprintf(text, sizeof text, "<|%.*s|>", (int)name.len, name.data);
+        *out = word(r, text);
+    }
+    if (*out >= 0 && *out < engine_vocab(r->engine) && (d->spoken[*out / 32] >> (*out % 32) & 1)) return 0;
+    return err_set(e, ERR_ARG, "language: this model (%s) was not taught \"%.*s\"", r->info.family,
+                   (int)(name.len < 20 ? name.len : 20), name.data);
+}
+
+/* The end of a text that came before, as far as half of the model's places hold it. */
+static int put_before(const runtime *r, view text, int most, prompt *out, err *e) {
+    tok_ids ids = { 0 };
+    str     spaced;
+    while (text.len && memchr(" \t\r\n", text.data[0], 4)) text.data++, text.len--;
+    while (text.len && memchr(" \t\r\n", text.data[text.len - 1], 4)) text.len--;
+    if (!text.len) return 0;
+    if (r->dictation.before < 0)
+        return err_set(e, ERR_UNSUPPORTED, "prompt: the vocabulary of this model (%s) has no <|startofprev|>",
+                       r->info.family);
+    str_init(&spaced);
+    str_push(&spaced, ' ');
+    str_append(&spaced, text.data, text.len);
+    int  rc = str_ok(&spaced) ? tok_encode(chat_tokenizer(r->chat), str_cstr(&spaced), spaced.len, 0, &ids, e)
+                              : err_set_nomem(e);
+    bool ok = rc < 0 || tok_ids_push(&out->ids, r->dictation.before);
+    for (size_t i = ids.count > (size_t)most ? ids.count - (size_t)most : 0; rc == 0 && ok && i < ids.count; i++)
+        ok = tok_ids_push(&out->ids, ids.data[i]);
+    tok_ids_deinit(&ids);
+    str_deinit(&spaced);
+    return ok ? rc : err_set_nomem(e);
+}
+
+static int32_t task_of(const dictation *d, const trees *t) {
+    return view_eq_c(variable(t, "task"), "translate") ? d->translate : d->transcribe;
+}
+
+int dictation_prompt(const runtime *r, const runtime_request *q, const trees *t, int32_t found, prompt *out, err *e) {
+    const dictation *d = &r->dictation;
+    int32_t          language = -1;
+    int              rc = check(r, q, t, e), n = (int)ears_rows(r->ears, 1);
+    bool             translates = view_eq_c(variable(t, "task"), "translate"), ok = true;
+    if (rc == 0) rc = find_language(r, variable(t, "language"), &language, e);
+    if (rc < 0) return rc;
+    if (translates && (!d->languages || d->translate < 0))
+        return err_set(e, ERR_UNSUPPORTED, "this model (%s) was not taught to translate", r->info.family);
+    for (int i = 0; i < n; i++) ok = ok && tok_ids_push(&out->ids, r->sound_token);
+    if (ok) rc = put_before(r, variable(t, "prompt"), (r->model->dims->limit - n) / 2 - 1, out, e);
+    if (rc < 0) return rc;
+    ok = ok && tok_ids_push(&out->ids, d->begin);
+    if (language < 0) language = found;
+    if (d->languages && language >= 0)
+        ok = ok && tok_ids_push(&out->ids, language) && tok_ids_push(&out->ids, task_of(d, t));
+    if (!d->languages || language >= 0) ok = ok && tok_ids_push(&out->ids, d->untimed);
+    return ok ? 0 : err_set_nomem(e);
+}
+
+/* --- the guide --- */
+
+typedef struct teller {
+    engine_guide     g;
+    const dictation *d;
+    int              at;      /* tokens that were accepted */
+    int              n_fixed; /* tokens before the text: a language, fixed[1] and fixed[2]; 0: they are in the prompt */
+    int32_t          fixed[3];
+} teller;
+
+static int teller_mask(engine_guide *self, uint32_t *mask, err *e) {
+    const teller    *w = (const teller *)self;
+    const dictation *d = w->d;
+    (void)e;
+    if (w->at > 0 && w->at < w->n_fixed) {
+        memset(mask, 0, d->words * sizeof *mask);
+        set_bit(mask, w->fixed[w->at], true);
+        return 1;
+    }
+    memcpy(mask, w->at < w->n_fixed ? d->spoken : w->at == w->n_fixed ? d->first : d->rest, d->words * sizeof *mask);
+    return 1;
+}
+
+static int teller_accept(engine_guide *self, int32_t token, err *e) {
+    (void)token, (void)e;
+    ((teller *)self)->at++;
+    return 0;
+}
+
+static void teller_rollback(engine_guide *self, int n) { ((teller *)self)->at -= n; }
+
+static bool teller_must_stop(engine_guide *self) {
+    (void)self;
+    return false;
+}
+
+static engine_guide *teller_clone(engine_guide *self, err *e) {
+    teller *w = malloc(sizeof *w);
+    if (!w) {
+        err_set_nomem(e);
+        return NULL;
+    }
+    *w = *(const teller *)self;
+    return &w->g;
+}
+
+static void teller_free(engine_guide *self) { free(self); }
+
+int dictation_guide(const request *x, const trees *t, const prompt *p, engine_guide **out, err *e) {
+    const dictation *d = &x->owner->dictation;
+    teller          *w = calloc(1, sizeof *w);
+    if (!w) return err_set_nomem(e);
+    *w = (teller){ .g = { .mask = teller_mask,
+                          .accept = teller_accept,
+                          .rollback = teller_rollback,
+                          .must_stop = teller_must_stop,
+                          .clone = teller_clone,
+                          .free = teller_free },
+                   .d = d,
+                   .n_fixed = p->ids.data[p->ids.count - 1] == d->begin ? 3 : 0,
+                   .fixed = { -1, task_of(d, t), d->untimed } };
+    *out = &w->g;
+    return 0;
+}
+
+/* --- parts of a sound --- */
+
+/* Where a part ends that may have `most` samples: the whole rest, or the quietest place of its last sixth. */
+static int part_of(const sound *s, int from, int most) {
+    int    rest = s->n - from, step = most / 300 > 0 ? most / 300 : 1, best = most; /* 100 ms of 30 s */
+    double least = -1;
+    if (rest <= most) return rest;
+    for (int end = most; end - step >= most - most / 6 && end > step; end -= step) {
+        double sum = 0;
+        for (int i = end - step; i < end; i++) sum += (double)s->at[from + i] * (double)s->at[from + i];
+        if (least < 0 || sum < least) least = sum, best = end - step / 2;
+    }
+    return best;
+}
+
+int dictation_listen(request *x, const sound *s, const ears_stop *stop, const vision_rows **rows, err *e) {
+    int   n = part_of(s, x->heard.from, ears_longest(x->owner->ears));
+    sound part = { .n = n, .at = s->at + x->heard.from };
+    x->heard.from += n;
+    x->heard.over = x->heard.from == s->n;
+    return ears_encode(x->owner->ears, &part, stop, rows, e);
+}
+
+void dictation_token(request *x, int32_t token) {
+    const dictation *d = &x->owner->dictation;
+    if (d->known && x->heard.language < 0 && token >= 0 && (size_t)token / 32 < d->words &&
+        (d->spoken[token / 32] >> (token % 32) & 1))
+        x->heard.language = token;
+}
+
+static void add(runtime_usage *sum, const runtime_usage *u) {
+    sum->prompt_tokens += u->prompt_tokens;
+    sum->cached_tokens += u->cached_tokens;
+    sum->generated_tokens += u->generated_tokens;
+    sum->drafted_tokens += u->drafted_tokens;
+    sum->accepted_tokens += u->accepted_tokens;
+    sum->queued_s += u->queued_s;
+    sum->prompt_s += u->prompt_s;
+    sum->generate_s += u->generate_s;
+}
+
+bool dictation_goes_on(request *x, runtime_finish finish, runtime_usage *u) {
+    runtime_usage sum = x->heard.usage;
+    int           most = x->q.max_tokens;
+    if (!x->owner->dictation.known) return false;
+    sum.prepare_s = u->prepare_s;
+    add(&sum, u);
+    *u = x->heard.usage = sum;
+    return !x->heard.over && (finish == RUNTIME_STOP || finish == RUNTIME_LENGTH) &&
+           (most <= 0 || sum.generated_tokens < most);
+}

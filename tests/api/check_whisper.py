@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whisper writes down what is said (/v1/audio/transcriptions, /v1/audio/translations): prompts and words are those of transformers' own
+generate (tests/golden/hearing/whisper), with a language and without, with a text that came before; long sounds are heard in parts; what the
+model is not made for is refused by name."""
+import base64
+import io
+import json
+import os
+import struct
+import sys
+import tempfile
+import wave
+
+from hearth_server import Checks, Server
+from vision_model import HEARING, SOUNDS, make
+
+PROGRAM = sys.argv[1]
+WORDS, ENGLISH = "/v1/audio/transcriptions", "/v1/audio/translations"
+ROWS, PIECE = 80, 80 * 320  # of the tiny model: positions and samples of what it hears at once
+RATE = 16000
+
+
+def sound(name):
+    for folder in (os.path.join(SOUNDS, "sounds"), os.path.join(HEARING, "sounds")):
+        path = os.path.join(folder, name + ".wav")
+        if os.path.exists(path):
+            with open(path, "rb") as f:
+                return f.read()
+    raise FileNotFoundError(name)
+
+
+def wav(samples):
+    out = io.BytesIO()
+    with wave.open(out, "wb") as w:
+        w.setnchannels(1)
+        w.setsampwidth(2)
+        w.setframerate(RATE)
+        w.writeframes(struct.pack(f"<{len(samples)}h", *samples))
+    return out.getvalue()
+
+
+def ask(server, data, path=WORDS, model="whisper", **more):
+    return server.post(path, dict({"model": model, "file": base64.b64encode(data).decode()}, **more))
+
+
+def text_of(folder, ids):
+    """What these tokens are as a text; special ones are not."""
+    with open(f"{folder}/tokenizer.json", encoding="utf-8") as f:
+        doc = json.load(f)
+    special, vocab = {a["id"] for a in doc["added_tokens"]}, {i: w for w, i in doc["model"]["vocab"].items()}
+    return "".join(vocab[i].replace("\u0120", " ").replace("\u010a", "\n") for i in ids if i not in special)
+
+
+def as_generate_does(server, folder):
+    with open(os.path.join(HEARING, "whisper", "golden.json"), encoding="utf-8") as f:
+        cases = json.load(f)["dictations"]
+    assert len(cases) == 25, len(cases)
+    for c in cases:
+        found = 0 if c["language"] else 3  # tokens that the model says itself: the language and those behind it
+        more = {k: c[k] for k in ("language", "prompt") if c[k]}
+        status, got = ask(server, sound(c["sound"]), ENGLISH if c["task"] == "translate" else WORDS, max_tokens=10 + found, **more)
+        assert status == 200 and got["text"] == text_of(folder, c["said"]), (c, got)
+        assert got["usage"]["input_tokens"] == ROWS + len(c["begin"]) - found, (c, got)
+        assert got["usage"]["output_tokens"] == len(c["said"]) + found, (c, got)
+
+
+def forms(server, _):
+    """Streamed, as a text, again from the cache, many at once: all the same."""
+    data = sound("b")
+    status, want = ask(server, data, max_tokens=10)
+    assert status == 200 and want["text"], want
+    body = {"model": "whisper", "file": base64.b64encode(data).decode(), "max_tokens": 10}
+    events = [json.loads(e.removeprefix("data: ")) for e in server.stream(WORDS, body | {"stream": True})]
+    assert "".join(e["delta"] for e in events[:-1]) == want["text"] and events[-1] == {"type": "transcript.text.done", **want}, events
+    status, _, got = server.request("POST", WORDS, json.dumps(body | {"response_format": "text"}).encode(), headers={"Content-Type": "application/json"})
+    assert (status, got.decode()) == (200, want["text"] + "\n"), got
+    assert ask(server, data, max_tokens=10) == (200, want)
+    # What is said is bounded by the places for a text.
+    status, got = ask(server, data, language="en")
+    assert status == 200 and got["usage"]["output_tokens"] <= 40 - 3, got
+    # A long text in front loses its beginning.
+    status, got = ask(server, data, language="en", max_tokens=2, prompt="x" * 200)
+    assert status == 200 and got["usage"]["input_tokens"] == ROWS + 20 + 4, got
+    assert ask(server, data, language="en", max_tokens=2, prompt="y" * 50 + "x" * 19)[1] == got
+    other = ask(server, data, temperature=2, seed=1, max_tokens=8)[1]["text"]
+    assert other == ask(server, data, temperature=2, seed=1, max_tokens=8)[1]["text"] != ask(server, data, temperature=2, seed=2, max_tokens=8)[1]["text"]
+
+
+def cut(x, most):
+    """Where a part of a sound ends: at the quietest place of its last sixth, looked for in steps of a 300th."""
+    if len(x) <= most:
+        return len(x)
+    step, best, least, end = most // 300, most, None, most
+    while end - step >= most - most // 6:
+        loud = sum(v * v for v in x[end - step : end])
+        if least is None or loud < least:
+            best, least = end - step // 2, loud
+        end -= step
+    return best
+
+
+def long_sounds(server, _):
+    """As their parts are, one behind the other, in the language of the first."""
+    e = struct.unpack("<25000h", sound("e")[44:])
+    x = list(e[:22000]) + [v // 50 for v in e[:1500]] + list(e) + list(reversed(e))
+    parts, rest = [], x
+    while rest:
+        n = cut(rest, PIECE)
+        parts.append(rest[:n])
+        rest = rest[n:]
+    assert len(parts) == 4 and 22000 <= len(parts[0]) <= 23500, [len(p) for p in parts]
+    for more in ({"language": "de"}, {}):
+        status, got = ask(server, wav(x), **more)
+        assert status == 200, got
+        each = [ask(server, wav(parts[0]), **more)[1]]
+        for p in parts[1:]:
+            both = [ask(server, wav(p), language=language)[1] for language in ([more["language"]] if more else ["en", "de", "yue"])]
+            each.append(next((b for b in both if got["text"].startswith("".join(o["text"] for o in each) + b["text"])), None))
+            assert each[-1], (got["text"], [o["text"] for o in each[:-1]], both)
+        assert got["text"] == "".join(o["text"] for o in each), got
+        for k in ("input_tokens", "output_tokens"):
+            assert got["usage"][k] == sum(o["usage"][k] for o in each), (k, got["usage"], [o["usage"] for o in each])
+        body = {"model": "whisper", "file": base64.b64encode(wav(x)).decode(), "stream": True, **more}
+        events = [json.loads(v.removeprefix("data: ")) for v in server.stream(WORDS, body)]
+        assert events[-1]["text"] == got["text"] == "".join(v["delta"] for v in events[:-1])
+        # A limit holds for all parts together.
+        limit = each[0]["usage"]["output_tokens"] + 5
+        status, short = ask(server, wav(x), max_tokens=limit, **more)
+        assert status == 200 and short["usage"]["output_tokens"] == limit and got["text"].startswith(short["text"]), (short, limit)
+
+
+def chats(server, _):
+    """A sound alone in a message is written down, too."""
+    part = {"type": "input_audio", "input_audio": {"data": base64.b64encode(sound("a")).decode(), "format": "wav"}}
+    say = lambda content, **more: server.post("/v1/chat/completions", dict({"model": "whisper", "max_tokens": 8, "messages": [{"role": "user", "content": content}]}, **more))
+    status, got = say([part])
+    assert status == 200 and got["choices"][0]["message"]["content"].strip() == ask(server, sound("a"), max_tokens=8)[1]["text"], got
+    for content in ("hello", [part, {"type": "text", "text": "what is said?"}], [part, part]):
+        status, got = say(content)
+        assert status in (400, 501) and "whisper" in got["error"]["message"], got
+    status, got = say([part], response_format={"type": "json_object"})
+    assert status in (400, 501) and "cannot be told" in got["error"]["message"], got
+    for path, body in (("/v1/completions", {"prompt": "a"}), ("/v1/embeddings", {"input": "a"})):
+        status, got = server.post(path, dict(body, model="whisper"))
+        assert status in (400, 501) and "writes down what is said" in got["error"]["message"], (path, got)
+    status, got = server.get("/v1/models")
+    assert status == 200, got
+    mine = next(m for m in got["data"] if m["id"] == "whisper")
+    assert "audio" in json.dumps(mine), mine
+
+
+def refused(server, _):
+    for more, words in (({"language": "xx"}, "was not taught"), ({"response_format": "srt"}, "response_format"), ({"response_format": "verbose_json"}, "response_format")):
+        status, got = ask(server, sound("a"), **more)
+        assert status == 400 and words in got["error"]["message"], (more, got)
+    for model in ("voxtral", "english"):
+        status, got = ask(server, sound("a"), ENGLISH, model=model)
+        assert status in (400, 501) and "was not taught to translate" in got["error"]["message"], got
+    status, got = ask(server, sound("a"), model="english", language="de")
+    assert status == 400 and "knows English alone" in got["error"]["message"], got
+
+
+def english_alone(server, _):
+    """No language, no task: <|startoftranscript|><|notimestamps|>."""
+    for more in ({}, {"language": "en"}):
+        status, got = ask(server, sound("a"), model="english", max_tokens=6, **more)
+        assert status == 200 and got["usage"]["input_tokens"] == ROWS + 2 and got["usage"]["output_tokens"] == 6, got
+
+
+def english(folder):
+    path = make("whisper", folder)
+    name = f"{path}/generation_config.json"
+    with open(name, encoding="utf-8") as f:
+        doc = json.load(f)
+    doc["is_multilingual"] = False
+    for field in ("lang_to_id", "task_to_id"):
+        del doc[field]
+    with open(name, "w", encoding="utf-8") as f:
+        json.dump(doc, f)
+    return path
+
+
+def main():
+    checks = Checks()
+    with tempfile.TemporaryDirectory() as folder:
+        models = {n: make(n, f"{folder}/{n}") for n in ("whisper", "voxtral")} | {"english": english(f"{folder}/english")}
+        with Server(PROGRAM, *(o for name, path in models.items() for o in ("--model", f"{name}={path}"))) as server:
+            for check in (as_generate_does, forms, long_sounds, chats, refused, english_alone):
+                checks.run(check, server, models["whisper"])
+    checks.exit()
+
+
+main()
