@@ -136,6 +136,7 @@ static void give_text(request *x, int choice, view text) {
     runtime_event   ev = { .kind = RUNTIME_CONTENT, .choice = choice, .text = text };
     request_choice *c = &x->choices[choice];
     err             e; /* set where it is used: this is once per token */
+    ev.text = text = dictation_text(x, text);
     if (!c->parser) {
         if (text.len) request_emit(x, &ev);
     } else if (chat_parser_feed(c->parser, text.data, text.len, &e) < 0) {

@@ -285,6 +285,13 @@ void dictation_token(request *x, int32_t token) {
         x->heard.language = token;
 }
 
+view dictation_text(request *x, view text) {
+    if (!x->owner->dictation.known || x->heard.begun) return text;
+    while (text.len && text.data[0] == ' ') text.data++, text.len--;
+    x->heard.begun = text.len > 0;
+    return text;
+}
+
 static void add(runtime_usage *sum, const runtime_usage *u) {
     sum->prompt_tokens += u->prompt_tokens;
     sum->cached_tokens += u->cached_tokens;

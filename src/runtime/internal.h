@@ -78,6 +78,7 @@ typedef struct request_heard {
     bool          over;     /* that is all of them */
     bool          again;    /* the part at hand is not the first one */
     bool          more;     /* it is written down, and others follow; guarded by order */
+    bool          begun;    /* a word was said; likewise */
     int32_t       language; /* that the model has found; -1: not yet */
     runtime_usage usage;    /* of the parts that are written down */
 } request_heard;
@@ -252,6 +253,7 @@ int dictation_guide(const request *x, const trees *t, const prompt *p, engine_gu
 /* The rows of the next part of the request's sound. */
 int  dictation_listen(request *x, const sound *s, const ears_stop *stop, const vision_rows **rows, err *e);
 void dictation_token(request *x, int32_t token); /* one was said */
+view dictation_text(request *x, view text);      /* without the space with which it begins; all of other models' */
 /* A part ended so: whether another one follows; usage becomes that of all so far. False for all other models. */
 bool dictation_goes_on(request *x, runtime_finish finish, runtime_usage *usage);
 

@@ -5,8 +5,7 @@
  * the file in base64; a form becomes such JSON here, so that there is one way of reading it. The model's template for
  * this is the worker's to know (runtime_request.transcribe).
  *
- * Models that are not told the language say it first, "language English<asr_text>": that is left out, as is the space
- * with which Whisper's texts begin.
+ * Models that are not told the language say it first, "language English<asr_text>": that is left out.
  */
 #include "server/content.h"
 #include "server/handlers.h"
@@ -193,14 +192,11 @@ static bool words_begin(transcribe_state *s, bool over) {
     const char       *text = str_cstr(said);
     size_t            n = said->len < sizeof before - 1 ? said->len : sizeof before - 1;
     if (s->begun) return true;
-    s->from = 0;
     if (memcmp(text, before, n) == 0) {
         const char *at = memmem(text, said->len < MOST ? said->len : MOST, mark, sizeof mark - 1);
         if (!at && !over && said->len < MOST) return false;
         s->from = at ? (size_t)(at - text) + sizeof mark - 1 : 0;
     }
-    while (s->from < said->len && text[s->from] == ' ') s->from++;
-    if (s->from == said->len && !over) return false;
     return s->begun = true;
 }
 
