@@ -38,7 +38,7 @@ static const nn_key keys[] = {
     NN_INT(d.n_head, "attention.head_count", "decoder_attention_heads", NN_REQUIRED),
     NN_INT(d.n_ff, "feed_forward_length", "decoder_ffn_dim", NN_REQUIRED),
     NN_INT(heard, "position_count", "max_source_positions", 1500),
-    NN_INT(texts, "context_length", "max_target_positions", 448),
+    NN_INT(texts, NULL, "max_target_positions", 448),
     { 0 },
 };
 
@@ -58,6 +58,7 @@ static void setup(nn_config *c, void *p) {
     d->context = d->limit = h->heard + h->texts;
     h->act = nn_config_act(c, NULL, "activation_function", NN_ACT_GELU);
     nn_config_known(c, "scale_embedding", "false");
+    nn_config_unsaid(c, "encoder_layers"); /* a file without the encoder would be of no use */
 }
 
 static void bind_top(nn_binder *b, void *out, const void *p) {
