@@ -98,12 +98,27 @@ int dictation_open(runtime *r, err *e) {
 
 /* --- the prompt --- */
 
-/* One message with a sound and nothing else, which is how a chat asks for its words. */
+static bool is_blank(const json_value *text) {
+    view v = json_is(text, JSON_K_STRING) ? text->u.string : (view){ "", 0 };
+    for (size_t i = 0; i < v.len; i++) {
+        if (!memchr(" \t\r\n", v.data[i], 4)) return false;
+    }
+    return true;
+}
+
+/* One message with a sound and no words, which is how a chat asks for those of the sound. */
 static bool is_sound_alone(const json_value *messages) {
-    const json_value *content = json_get(json_at(messages, 0), "content"), *part = json_at(content, 0);
-    const char       *type = json_cstr(json_get(part, "type"));
-    return json_count(messages) == 1 && json_is(content, JSON_K_ARRAY) && json_count(content) == 1 && type &&
-           strcmp(type, "audio") == 0;
+    const json_value *content = json_get(json_at(messages, 0), "content");
+    size_t            sounds = 0;
+    for (size_t i = 0; i < json_count(content); i++) {
+        const json_value *part = json_at(content, i);
+        const char       *type = json_cstr(json_get(part, "type"));
+        if (type && strcmp(type, "audio") == 0)
+            sounds++;
+        else if (!type || strcmp(type, "text") != 0 || !is_blank(json_get(part, "text")))
+            return false;
+    }
+    return json_count(messages) == 1 && json_is(content, JSON_K_ARRAY) && sounds == 1;
 }
 
 static int check(const runtime *r, const runtime_request *q, const trees *t, err *e) {

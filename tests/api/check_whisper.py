@@ -7,6 +7,7 @@ import io
 import json
 import os
 import struct
+import subprocess
 import sys
 import tempfile
 import wave
@@ -129,12 +130,24 @@ def long_sounds(server, _):
         assert status == 200 and short["usage"]["output_tokens"] == limit and got["text"].startswith(short["text"]), (short, limit)
 
 
-def chats(server, _):
+def chats(server, folder):
     """A sound alone in a message is written down, too."""
     part = {"type": "input_audio", "input_audio": {"data": base64.b64encode(sound("a")).decode(), "format": "wav"}}
     say = lambda content, **more: server.post("/v1/chat/completions", dict({"model": "whisper", "max_tokens": 8, "messages": [{"role": "user", "content": content}]}, **more))
     status, got = say([part])
     assert status == 200 and got["choices"][0]["message"]["content"].strip() == ask(server, sound("a"), max_tokens=8)[1]["text"], got
+    words = got["choices"][0]["message"]["content"]
+    assert say([part, {"type": "text", "text": " \n"}])[1]["choices"][0]["message"]["content"] == words
+    # Ollama has no other place for a sound; the program needs no words with it, either.
+    chat = {"model": "whisper", "stream": False, "options": {"num_predict": 8}, "messages": [{"role": "user", "content": "", "images": [part["input_audio"]["data"]]}]}
+    status, got = server.post("/api/chat", chat)
+    assert status == 200 and got["message"]["content"] == words, got
+    run = lambda *more: subprocess.run([PROGRAM, "run", "--audio", os.path.join(SOUNDS, "sounds", "a.wav"), folder, *more, "--max-tokens", "8"],
+                                       capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    got = run()
+    assert got.returncode == 0 and got.stdout.strip() == words.strip(), got
+    got = run("what is said?")
+    assert got.returncode and "does nothing else" in got.stderr, got
     for content in ("hello", [part, {"type": "text", "text": "what is said?"}], [part, part]):
         status, got = say(content)
         assert status in (400, 501) and "whisper" in got["error"]["message"], got
@@ -167,6 +180,42 @@ def english_alone(server, _):
         assert status == 200 and got["usage"]["input_tokens"] == ROWS + 2 and got["usage"]["output_tokens"] == 6, got
 
 
+def hostile(_server, _folder):
+    """What makes no sense in generation_config.json is passed over; a vocabulary without the words is refused with a sentence."""
+    lists = [[1e30, -1, 160, 1 << 40, "x", None, {}, [4], 2.5, 96], "text", {"a": 1}, 5, None, [list(range(160))], list(range(-5, 200))]
+    with tempfile.TemporaryDirectory() as folder:
+        models = {}
+        for i, value in enumerate(lists):
+            models[f"m{i}"] = edited(f"{folder}/m{i}", suppress_tokens=value, begin_suppress_tokens=value)
+        models["kinds"] = edited(f"{folder}/kinds", is_multilingual="yes", lang_to_id=[], task_to_id=3, no_timestamps_token_id=-9)
+        for word in ("<|notimestamps|>", "<|startoflm|>", "<|startofprev|>"):
+            models[word[2:-2]] = path = make("whisper", f"{folder}/{word[2:-2]}")
+            with open(f"{path}/tokenizer.json", encoding="utf-8") as f:
+                text = f.read()
+            with open(f"{path}/tokenizer.json", "w", encoding="utf-8") as f:
+                f.write(text.replace(word, "<|other|>"))
+        with Server(PROGRAM, *(o for name, path in models.items() for o in ("--model", f"{name}={path}"))) as server:
+            for name in [f"m{i}" for i in range(len(lists))] + ["kinds", "startofprev"]:
+                status, got = ask(server, sound("a"), model=name, max_tokens=6)
+                assert status == 200 or got["error"]["message"], (name, status, got)
+                assert status == 200 or name == f"m{len(lists) - 1}", (name, got)
+            status, got = ask(server, sound("a"), model="startofprev", prompt="Hearth")
+            assert status in (400, 501) and "<|startofprev|>" in got["error"]["message"], got
+            for name in ("notimestamps", "startoflm"):
+                status, got = ask(server, sound("a"), model=name)
+                assert status >= 400 and ("lacks words" in got["error"]["message"] or "encoder" in got["error"]["message"]), got
+
+
+def edited(folder, **fields):
+    path = make("whisper", folder)
+    name = f"{path}/generation_config.json"
+    with open(name, encoding="utf-8") as f:
+        doc = json.load(f)
+    with open(name, "w", encoding="utf-8") as f:
+        json.dump(doc | fields, f)
+    return path
+
+
 def english(folder):
     path = make("whisper", folder)
     name = f"{path}/generation_config.json"
@@ -185,7 +234,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         models = {n: make(n, f"{folder}/{n}") for n in ("whisper", "voxtral")} | {"english": english(f"{folder}/english")}
         with Server(PROGRAM, *(o for name, path in models.items() for o in ("--model", f"{name}={path}"))) as server:
-            for check in (as_generate_does, forms, long_sounds, chats, refused, english_alone):
+            for check in (as_generate_does, forms, long_sounds, chats, refused, english_alone, hostile):
                 checks.run(check, server, models["whisper"])
     checks.exit()
 
