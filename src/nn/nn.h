@@ -537,7 +537,7 @@ typedef struct nn_arch {
     const char        *gguf_layers; /* NULL: "blk." */
     const char *const *hf_roots; /* what "model." may be in a Hugging Face file; NULL: a language model's; NULL ends */
     const char *const *tied;     /* model_type values whose config.json means tie_word_embeddings where it is silent */
-    int                each; /* so many layers of the tape are one of the files', which has all their names; 0: 1 */
+    int                each;     /* so many layers of the tape are one of the files', which has all their names; 0: 1 */
     size_t             hp_size, top_size, layer_size;
     const nn_key      *keys;
     unsigned           lacks; /* dims that this family does not have */

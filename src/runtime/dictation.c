@@ -98,10 +98,12 @@ int dictation_open(runtime *r, err *e) {
 
 /* --- the prompt --- */
 
+static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
+
 static bool is_blank(const json_value *text) {
     view v = json_is(text, JSON_K_STRING) ? text->u.string : (view){ "", 0 };
     for (size_t i = 0; i < v.len; i++) {
-        if (!memchr(" \t\r\n", v.data[i], 4)) return false;
+        if (!is_space(v.data[i])) return false;
     }
     return true;
 }
@@ -162,8 +164,8 @@ static int find_language(const runtime *r, view name, int32_t *out, err *e) {
 static int put_before(const runtime *r, view text, int most, prompt *out, err *e) {
     tok_ids ids = { 0 };
     str     spaced;
-    while (text.len && memchr(" \t\r\n", text.data[0], 4)) text.data++, text.len--;
-    while (text.len && memchr(" \t\r\n", text.data[text.len - 1], 4)) text.len--;
+    while (text.len && is_space(text.data[0])) text.data++, text.len--;
+    while (text.len && is_space(text.data[text.len - 1])) text.len--;
     if (!text.len) return 0;
     if (r->dictation.before < 0)
         return err_set(e, ERR_UNSUPPORTED, "prompt: the vocabulary of this model (%s) has no <|startofprev|>",
