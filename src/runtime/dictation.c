@@ -7,6 +7,9 @@
  * language and nothing else, and says the tokens behind it itself. The same guide keeps the model from tokens that its
  * files forbid, everywhere or at the beginning of a text.
  *
+ * With times a text is made of pieces, each with a moment before and behind it: the guide knows the order of these, and
+ * sampling_params.together_from weighs all moments together against each word.
+ *
  * A sound that is longer than what the model hears at once (30 s) is heard in parts, one behind the other, each a prompt
  * of its own: when the engine is done with one (dictation_goes_on) the request goes back to the thread that listens. A
  * part ends at the quietest place of its last sixth. The language that the first one found holds for all.
@@ -67,6 +70,24 @@ static int make_masks(runtime *r, err *e) {
     return 0;
 }
 
+/* The words behind <|notimestamps|>: "<|0.00|>", "<|0.02|>" and so on. */
+static void find_moments(runtime *r) {
+    dictation *d = &r->dictation;
+    int64_t    n = engine_vocab(r->engine), known = tok_count(chat_tokenizer(r->chat));
+    char       text[32];
+    if (d->untimed < 0) return;
+    for (int32_t id = d->untimed + 1; id < n && id < known; id++) {
+        snprintf(text, sizeof text, "<|%.2f|>", 0.02 * (id - d->untimed - 1));
+        if (!view_eq_c(tok_text(chat_tokenizer(r->chat), id), text)) break;
+        d->n_timed++;
+    }
+    if (d->n_timed < 2) return;
+    int64_t most = -1;
+    d->timed = d->untimed + 1;
+    (void)json_int(json_get(model_file_generation_config(r->file), "max_initial_timestamp_index"), &most);
+    d->most_first = most >= 0 && most < d->n_timed ? d->timed + (int32_t)most : -1;
+}
+
 /* Vocabularies of models for English alone have words for languages, too. */
 static bool knows_languages(const runtime *r) {
     enum { LEAST = 51865 }; /* tokens, where no file says it */
@@ -89,6 +110,7 @@ int dictation_open(runtime *r, err *e) {
     d->languages = knows_languages(r);
     int rc = make_masks(r, e);
     if (rc < 0) return rc;
+    find_moments(r);
     if (d->begin < 0 || d->untimed < 0 || (d->languages && (d->transcribe < 0 || d->n_spoken == 0)))
         return err_set(e, ERR_UNSUPPORTED,
                        "%s: the vocabulary lacks words such as <|startoftranscript|>, <|transcribe|> and <|en|>",
@@ -183,6 +205,10 @@ static int put_before(const runtime *r, view text, int most, prompt *out, err *e
     return ok ? rc : err_set_nomem(e);
 }
 
+static bool wants_times(const trees *t) { return json_bool(json_get(t->variables, "times"), false); }
+
+bool dictation_times(const runtime *r, const trees *t) { return r->dictation.known && wants_times(t); }
+
 static int32_t task_of(const dictation *d, const trees *t) {
     return view_eq_c(variable(t, "task"), "translate") ? d->translate : d->transcribe;
 }
@@ -196,6 +222,8 @@ int dictation_prompt(const runtime *r, const runtime_request *q, const trees *t,
     if (rc < 0) return rc;
     if (translates && (!d->languages || d->translate < 0))
         return err_set(e, ERR_UNSUPPORTED, "this model (%s) was not taught to translate", r->info.family);
+    if (wants_times(t) && !d->timed)
+        return err_set(e, ERR_ARG, "response_format: the vocabulary of this model (%s) has no moments", r->info.family);
     for (int i = 0; i < n; i++) ok = ok && tok_ids_push(&out->ids, r->sound_token);
     if (ok) rc = put_before(r, variable(t, "prompt"), (r->model->dims->limit - n) / 2 - 1, out, e);
     if (rc < 0) return rc;
@@ -203,40 +231,88 @@ int dictation_prompt(const runtime *r, const runtime_request *q, const trees *t,
     if (language < 0) language = found;
     if (d->languages && language >= 0)
         ok = ok && tok_ids_push(&out->ids, language) && tok_ids_push(&out->ids, task_of(d, t));
-    if (!d->languages || language >= 0) ok = ok && tok_ids_push(&out->ids, d->untimed);
+    if ((!d->languages || language >= 0) && !wants_times(t)) ok = ok && tok_ids_push(&out->ids, d->untimed);
     return ok ? 0 : err_set_nomem(e);
 }
 
 /* --- the guide --- */
 
 typedef struct teller {
-    engine_guide     g;
-    const dictation *d;
-    int              at;      /* tokens that were accepted */
-    int              n_fixed; /* tokens before the text: a language, fixed[1] and fixed[2]; 0: they are in the prompt */
-    int32_t          fixed[3];
+    engine_guide   g;
+    const runtime *r;
+    bool           times;
+    int            n_fixed; /* tokens before the text: a language, fixed[1] and fixed[2]; 0: they are in the prompt */
+    int32_t        fixed[3];
+    int            n, cap; /* tokens that were accepted */
+    int32_t        said[];
 } teller;
+
+static void clear(uint32_t *mask, int64_t from, int64_t to) {
+    for (int64_t id = from; id < to; id++) {
+        if (id % 32 == 0 && id + 32 <= to) {
+            mask[id / 32] = 0;
+            id += 31;
+        } else {
+            set_bit(mask, id, false);
+        }
+    }
+}
+
+static bool is_moment(const dictation *d, int32_t token) { return token >= d->timed; }
+
+/* Nothing but moments and ends. */
+static void clear_words(const runtime *r, uint32_t *mask) {
+    const dictation *d = &r->dictation;
+    size_t           n_ends;
+    const int32_t   *ends = tok_end_ids(chat_tokenizer(r->chat), &n_ends);
+    clear(mask, 0, d->timed);
+    for (size_t i = 0; i < n_ends; i++) {
+        if (ends[i] >= 0 && ends[i] < d->timed) set_bit(mask, ends[i], d->rest[ends[i] / 32] >> (ends[i] % 32) & 1);
+    }
+}
+
+/* Moments come in pairs, behind a piece and before the next one, and first of all; none lies before another. */
+static void order_moments(const teller *w, uint32_t *mask) {
+    const dictation *d = &w->r->dictation;
+    const int32_t   *said = w->said + w->n_fixed;
+    int              n = w->n - w->n_fixed, last = n - 1;
+    int64_t          end = d->timed + d->n_timed;
+    bool             now = n >= 1 && is_moment(d, said[n - 1]), before = n < 2 || is_moment(d, said[n - 2]);
+    set_bit(mask, d->untimed, false);
+    clear(mask, end, engine_vocab(w->r->engine));
+    if (n == 0) {
+        clear(mask, 0, d->timed);
+        if (d->most_first >= 0) clear(mask, (int64_t)d->most_first + 1, end);
+        return;
+    }
+    if (now && before) clear(mask, d->timed, end);
+    if (now && !before) clear_words(w->r, mask);
+    while (last >= 0 && !is_moment(d, said[last])) last--;
+    if (last >= 0) clear(mask, d->timed, said[last] + (now && !before ? 0 : 1));
+}
 
 static int teller_mask(engine_guide *self, uint32_t *mask, err *e) {
     const teller    *w = (const teller *)self;
-    const dictation *d = w->d;
+    const dictation *d = &w->r->dictation;
     (void)e;
-    if (w->at > 0 && w->at < w->n_fixed) {
+    if (w->n > 0 && w->n < w->n_fixed) {
         memset(mask, 0, d->words * sizeof *mask);
-        set_bit(mask, w->fixed[w->at], true);
+        set_bit(mask, w->fixed[w->n], true);
         return 1;
     }
-    memcpy(mask, w->at < w->n_fixed ? d->spoken : w->at == w->n_fixed ? d->first : d->rest, d->words * sizeof *mask);
+    memcpy(mask, w->n < w->n_fixed ? d->spoken : w->n == w->n_fixed ? d->first : d->rest, d->words * sizeof *mask);
+    if (w->times && w->n >= w->n_fixed) order_moments(w, mask);
     return 1;
 }
 
 static int teller_accept(engine_guide *self, int32_t token, err *e) {
-    (void)token, (void)e;
-    ((teller *)self)->at++;
+    teller *w = (teller *)self;
+    if (w->n == w->cap) return err_set(e, ERR_LIMIT, "a text of more than %d tokens", w->cap);
+    w->said[w->n++] = token;
     return 0;
 }
 
-static void teller_rollback(engine_guide *self, int n) { ((teller *)self)->at -= n; }
+static void teller_rollback(engine_guide *self, int n) { ((teller *)self)->n -= n; }
 
 static bool teller_must_stop(engine_guide *self) {
     (void)self;
@@ -244,30 +320,37 @@ static bool teller_must_stop(engine_guide *self) {
 }
 
 static engine_guide *teller_clone(engine_guide *self, err *e) {
-    teller *w = malloc(sizeof *w);
-    if (!w) {
+    const teller *w = (const teller *)self;
+    size_t        bytes = sizeof *w + (size_t)w->cap * sizeof *w->said;
+    teller       *copy = malloc(bytes);
+    if (copy)
+        memcpy(copy, w, bytes);
+    else
         err_set_nomem(e);
-        return NULL;
-    }
-    *w = *(const teller *)self;
-    return &w->g;
+    return copy ? &copy->g : NULL;
 }
 
 static void teller_free(engine_guide *self) { free(self); }
 
 int dictation_guide(const request *x, const trees *t, const prompt *p, engine_guide **out, err *e) {
-    const dictation *d = &x->owner->dictation;
-    teller          *w = calloc(1, sizeof *w);
+    const runtime   *r = x->owner;
+    const dictation *d = &r->dictation;
+    int              cap = engine_context(r->engine) + 1;
+    bool             finds = d->languages && p->ids.data[p->ids.count - 1] == d->begin;
+    teller          *w = calloc(1, sizeof *w + (size_t)cap * sizeof *w->said);
     if (!w) return err_set_nomem(e);
-    *w = (teller){ .g = { .mask = teller_mask,
-                          .accept = teller_accept,
-                          .rollback = teller_rollback,
-                          .must_stop = teller_must_stop,
-                          .clone = teller_clone,
-                          .free = teller_free },
-                   .d = d,
-                   .n_fixed = p->ids.data[p->ids.count - 1] == d->begin ? 3 : 0,
-                   .fixed = { -1, task_of(d, t), d->untimed } };
+    w->g = (engine_guide){ .mask = teller_mask,
+                           .accept = teller_accept,
+                           .rollback = teller_rollback,
+                           .must_stop = teller_must_stop,
+                           .clone = teller_clone,
+                           .free = teller_free };
+    w->r = r;
+    w->cap = cap;
+    w->times = wants_times(t);
+    w->n_fixed = !finds ? 0 : w->times ? 2 : 3;
+    w->fixed[1] = task_of(d, t);
+    w->fixed[2] = d->untimed;
     *out = &w->g;
     return 0;
 }
@@ -290,6 +373,7 @@ static int part_of(const sound *s, int from, int most) {
 int dictation_listen(request *x, const sound *s, const ears_stop *stop, const vision_rows **rows, err *e) {
     int   n = part_of(s, x->heard.from, ears_longest(x->owner->ears));
     sound part = { .n = n, .at = s->at + x->heard.from };
+    x->heard.at = x->heard.from;
     x->heard.from += n;
     x->heard.over = x->heard.from == s->n;
     return ears_encode(x->owner->ears, &part, stop, rows, e);

@@ -70,11 +70,14 @@ typedef struct dictation {
     size_t    words;                                         /* of the masks, which are as engine_guide has them: */
     uint32_t *spoken, *first, *rest;                         /* languages; what may begin a text, and be part of one */
     size_t    n_spoken;
+    int32_t   timed, n_timed; /* moments in steps of 20 ms, from this token on; 0: none */
+    int32_t   most_first;     /* the last of them that may be the first to be said; -1: any */
 } dictation;
 
 /* A sound that is heard in parts. Used by whoever works on the request at the time. */
 typedef struct request_heard {
     int           from;     /* samples of parts that were listened to */
+    int           at;       /* where the part at hand begins */
     bool          over;     /* that is all of them */
     bool          again;    /* the part at hand is not the first one */
     bool          more;     /* it is written down, and others follow; guarded by order */
@@ -250,6 +253,8 @@ int dictation_open(runtime *r, err *e); /* other models open, too */
 /* found: the language that the model has found; -1: none. */
 int dictation_prompt(const runtime *r, const runtime_request *q, const trees *t, int32_t found, prompt *out, err *e);
 int dictation_guide(const request *x, const trees *t, const prompt *p, engine_guide **out, err *e);
+/* Whether the request wants times; then those are marks in the text, "<|1.20|>", behind "<|+27.300|>" for each part. */
+bool dictation_times(const runtime *r, const trees *t);
 /* The rows of the next part of the request's sound. */
 int  dictation_listen(request *x, const sound *s, const ears_stop *stop, const vision_rows **rows, err *e);
 void dictation_token(request *x, int32_t token); /* one was said */

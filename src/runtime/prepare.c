@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "runtime/internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -84,6 +85,8 @@ static int own_template(const runtime *r, const runtime_request *q, const trees 
                            "this model (%s) was taught no form of transcription: ask for it in a chat, with the sound",
                            r->info.family);
         if (q->n_blobs != 1) return err_set(e, ERR_ARG, "a transcription is of one sound");
+        if (json_bool(json_get(t->variables, "times"), false))
+            return err_set(e, ERR_ARG, "response_format: this model (%s) was taught no times", r->info.family);
         const char *task = json_cstr(json_get(t->variables, "task"));
         if (task && strcmp(task, "translate") == 0)
             return err_set(e, ERR_UNSUPPORTED,
@@ -264,6 +267,14 @@ static int limit_context(const runtime *r, const runtime_request *q, prompt *p, 
     return 0;
 }
 
+/* With times: where the part of the sound begins that comes now. */
+static void tell_part(request *x) {
+    char          text[40];
+    int           n = snprintf(text, sizeof text, "<|+%.3f|>", (double)x->heard.at / SOUND_RATE);
+    runtime_event ev = { .kind = RUNTIME_CONTENT, .text = { text, (size_t)n } };
+    request_emit(x, &ev);
+}
+
 /* Events wait on order until STARTED is out. */
 static int submit(request *x, const engine_request *g, const prompt *p, err *e) {
     runtime *r = x->owner;
@@ -280,6 +291,7 @@ static int submit(request *x, const engine_request *g, const prompt *p, err *e) 
         if (x->paused) engine_pause(r->engine, id);
         pthread_mutex_unlock(&r->lock);
         if (!x->heard.again) request_emit(x, &ev);
+        if (g->sampling.together_from > 0) tell_part(x);
         if (x->q.echo) echo(x, p);
     }
     pthread_mutex_unlock(&x->order);
@@ -313,7 +325,7 @@ static int hand_over(request *x, prompt *p, const sampling_params *s, int max_to
                          .no_answer = q->no_answer,
                          .shown = x->owner->markers.data,
                          .n_shown = q->task == RUNTIME_CHAT && !q->raw_answer ? x->owner->markers.count : 0,
-                         .keep_special = q->raw_answer && !x->owner->dictation.known,
+                         .keep_special = q->raw_answer && (!x->owner->dictation.known || s->together_from > 0),
                          .no_cache = q->no_cache,
                          .no_drafts = q->no_drafts,
                          .draft_max = q->draft_max,
@@ -378,6 +390,7 @@ static int prepare(request *x, err *e) {
         s.n_dry_breakers = breakers.count;
     }
     if (rc == 0) rc = trees_parse(q, &x->mem, &a, &t, e); /* answers are read with the tools in hand */
+    if (rc == 0 && dictation_times(x->owner, &t)) s.together_from = x->owner->dictation.timed;
     if (rc == 0)
         rc = dictates ? dictation_prompt(x->owner, q, &t, x->heard.language, &p, e)
                       : prompt_make(x->owner, &x->wishes, q, &t, &p, e);

@@ -54,7 +54,7 @@ def text_of(folder, ids):
 
 def as_generate_does(server, folder):
     with open(os.path.join(HEARING, "whisper", "golden.json"), encoding="utf-8") as f:
-        cases = json.load(f)["dictations"]
+        cases = [c for c in json.load(f)["dictations"] if not c["times"]]
     assert len(cases) == 25, len(cases)
     for c in cases:
         found = 0 if c["language"] else 3  # tokens that the model says itself: the language and those behind it
@@ -63,6 +63,67 @@ def as_generate_does(server, folder):
         assert status == 200 and got["text"] == text_of(folder, c["said"]), (c, got)
         assert got["usage"]["input_tokens"] == ROWS + len(c["begin"]) - found, (c, got)
         assert got["usage"]["output_tokens"] == len(c["said"]) + found, (c, got)
+
+
+def seconds(text):
+    h, m, s = text.replace(",", ".").split(":")
+    return 3600 * int(h) + 60 * int(m) + float(s)
+
+
+def pieces_of(folder, ids, duration):
+    """What is between the moments, and when."""
+    out, words, at = [], [], 0.0
+    for i in [*ids, None]:
+        if i is not None and i < 110:
+            words.append(i)
+            continue
+        end = duration if i is None else (i - 110) * 0.02
+        if text_of(folder, words).strip(" "):
+            out.append((at, max(at, end), text_of(folder, words)))
+        words, at = [], end
+    return out
+
+
+def times(server, folder):
+    """Pieces with moments are those that generate's rules give; as JSON, as subtitles, in parts."""
+    with open(os.path.join(HEARING, "whisper", "golden.json"), encoding="utf-8") as f:
+        cases = [c for c in json.load(f)["dictations"] if c["times"]]
+    assert len(cases) == 15, len(cases)
+    for c in cases:
+        data = sound(c["sound"])
+        with wave.open(io.BytesIO(data)) as w:
+            duration = -(-w.getnframes() * RATE // w.getframerate()) / RATE
+        more = {"model": "timed", "language": c["language"], "max_tokens": 20}
+        status, got = ask(server, data, response_format="verbose_json", **more)
+        want = pieces_of(folder, c["said"], duration)
+        assert status == 200 and [s["text"] for s in got["segments"]] == [p[2] for p in want], (c, got, want)
+        assert all(abs(s["start"] - p[0]) < 1e-6 and abs(s["end"] - p[1]) < 1e-3 for s, p in zip(got["segments"], want)), (got, want)
+        assert got["text"] == "".join(p[2] for p in want).lstrip(" ") and abs(got["duration"] - duration) < 1e-3, (got, duration)
+        assert got["language"] == c["language"] and got["task"] == "transcribe" and got["usage"]["output_tokens"] == len(c["said"]), got
+        for form, head, point in (("srt", "", ","), ("vtt", "WEBVTT\n\n", ".")):
+            body = json.dumps(dict(more, file=base64.b64encode(data).decode(), response_format=form)).encode()
+            status, headers, text = server.request("POST", WORDS, body, headers={"Content-Type": "application/json"})
+            text = text.decode()
+            assert status == 200 and headers["content-type"].startswith("text/") and text.startswith(head), text
+            blocks = [b.split("\n") for b in text[len(head):].split("\n\n") if b]
+            assert len(blocks) == len(want), (text, want)
+            for i, (b, p) in enumerate(zip(blocks, want)):
+                if form == "srt":
+                    assert b.pop(0) == str(i + 1), b
+                begin, end = b[0].split(" --> ")
+                assert point in begin and abs(seconds(begin) - p[0]) < 2e-3 and abs(seconds(end) - p[1]) < 2e-3 and b[1] == p[2].strip(" "), (b, p)
+    # Parts stand behind each other; the language that the model finds is told.
+    e = struct.unpack("<25000h", sound("e")[44:])
+    x = list(e[:22000]) + [v // 50 for v in e[:1500]] + list(e)
+    first = cut(x, PIECE)
+    status, got = ask(server, wav(x), model="timed", response_format="verbose_json")
+    assert status == 200 and got["language"] in ("en", "de", "yue"), got
+    alone = [ask(server, wav(p), model="timed", response_format="verbose_json", language=got["language"])[1]["segments"] for p in (x[:first], x[first:])]
+    want = [(s["start"], s["text"]) for s in alone[0]] + [(s["start"] + first / RATE, s["text"]) for s in alone[1]]
+    assert [s["text"] for s in got["segments"]] == [p[1] for p in want], (got, want)
+    assert all(abs(s["start"] - p[0]) < 2e-3 for s, p in zip(got["segments"], want)), (got, want)
+    status, got = ask(server, wav(x), model="timed", response_format="srt", stream=True)
+    assert status == 400 and got["error"]["param"] == "response_format", got
 
 
 def forms(server, _):
@@ -163,12 +224,14 @@ def chats(server, folder):
 
 
 def refused(server, _):
-    for more, words in (({"language": "xx"}, "was not taught"), ({"response_format": "srt"}, "response_format"), ({"response_format": "verbose_json"}, "response_format")):
+    for more, words in (({"language": "xx"}, "was not taught"), ({"response_format": "words"}, "response_format")):
         status, got = ask(server, sound("a"), **more)
         assert status == 400 and words in got["error"]["message"], (more, got)
     for model in ("voxtral", "english"):
         status, got = ask(server, sound("a"), ENGLISH, model=model)
         assert status in (400, 501) and "was not taught to translate" in got["error"]["message"], got
+    status, got = ask(server, sound("a"), model="voxtral", response_format="vtt")
+    assert status == 400 and "was taught no times" in got["error"]["message"], got
     status, got = ask(server, sound("a"), model="english", language="de")
     assert status == 400 and "knows English alone" in got["error"]["message"], got
 
@@ -233,8 +296,11 @@ def main():
     checks = Checks()
     with tempfile.TemporaryDirectory() as folder:
         models = {n: make(n, f"{folder}/{n}") for n in ("whisper", "voxtral")} | {"english": english(f"{folder}/english")}
+        with open(f"{models['whisper']}/generation_config.json", encoding="utf-8") as f:
+            muted = json.load(f)["suppress_tokens"]
+        models["timed"] = edited(f"{folder}/timed", suppress_tokens=[t for t in muted if t < 110])
         with Server(PROGRAM, *(o for name, path in models.items() for o in ("--model", f"{name}={path}"))) as server:
-            for check in (as_generate_does, forms, long_sounds, chats, refused, english_alone, hostile):
+            for check in (as_generate_does, times, forms, long_sounds, chats, refused, english_alone, hostile):
                 checks.run(check, server, models["whisper"])
     checks.exit()
 

@@ -155,20 +155,45 @@ class Whisper(Kin):
                                            ("en", "transcribe", "Hearth hears"), (None, "translate", None)):
                 seen.clear()
                 # space and letters have the numbers that tests/api/vision_model.py gives them
-                ids = prompt and torch.tensor([145, 3] + [3 if c == " " else ord(c) - 33 + 4 for c in prompt])
+                ids = prompt and torch.tensor([107, 3] + [3 if c == " " else ord(c) - 33 + 4 for c in prompt])
                 args = {"input_features": self.features(read(name))[0], "generation_config": GenerationConfig(**GENERATION)}
                 args["generation_config"].max_new_tokens = 10
                 got = model.generate(**args, language=language, task=task, prompt_ids=ids, return_timestamps=False, do_sample=False)
-                cases.append({"sound": name, "language": language, "task": task, "prompt": prompt, "begin": seen[0], "said": got[0].tolist()})
+                cases.append({"sound": name, "language": language, "task": task, "prompt": prompt, "times": False, "begin": seen[0],
+                              "said": got[0].tolist()})
+            cases += [self.timed(model, name, read(name), language) for language in ("en", "de", "yue")]
         del model._prepare_decoder_input_ids
         return cases
 
+    def timed(self, model, name, x, language):
+        """With times: generate's own rules for them, one token after the other, since it goes on behind the last moment for ever."""
+        from transformers import GenerationConfig
+        from transformers.generation.logits_process import (SuppressTokensAtBeginLogitsProcessor, SuppressTokensLogitsProcessor,
+                                                            WhisperTimeStampLogitsProcessor)
 
+        g = GenerationConfig(**dict(GENERATION, suppress_tokens=[t for t in GENERATION["suppress_tokens"] if t < 110]))
+        begin = [100, GENERATION["lang_to_id"][f"<|{language}|>"], 105]
+        rules = [SuppressTokensAtBeginLogitsProcessor(g.begin_suppress_tokens, len(begin)), SuppressTokensLogitsProcessor(g.suppress_tokens),
+                 WhisperTimeStampLogitsProcessor(g, begin_index=len(begin))]
+        ids, args = torch.tensor([begin]), {"input_features": self.features(x)[0]}
+        while ids.shape[1] < len(begin) + 20:
+            scores = model(**args, decoder_input_ids=ids, use_cache=False).logits[:, -1].float()
+            for rule in rules:
+                scores = rule(ids, scores)
+            if int(scores.argmax()) == GENERATION["eos_token_id"]:
+                break
+            ids = torch.cat([ids, scores.argmax(-1, keepdim=True)], 1)
+        return {"sound": name, "language": language, "task": "transcribe", "prompt": None, "times": True, "begin": begin,
+                "said": ids[0, len(begin):].tolist()}
+
+
+# As published vocabularies have it: words, the end, what prompts are made of, and last the moments of a sound in steps of 20 ms. A random
+# model would say those unasked, and generate go back to them for ever.
 GENERATION = {
-    "bos_token_id": 1, "eos_token_id": 1, "pad_token_id": 1, "decoder_start_token_id": 151, "prev_sot_token_id": 145, "is_multilingual": True,
-    "lang_to_id": {"<|en|>": 140, "<|de|>": 141, "<|yue|>": 142}, "task_to_id": {"translate": 143, "transcribe": 144},
-    "no_timestamps_token_id": 159, "max_length": 40, "return_timestamps": False,
-    "suppress_tokens": [7, 11, 19, 23, 64, 77, 96, 106, 140, 141, 142, 143, 144, 145, 146, 150, 151, 159], "begin_suppress_tokens": [1, 3, 67, 109],
+    "bos_token_id": 99, "eos_token_id": 99, "pad_token_id": 99, "decoder_start_token_id": 100, "prev_sot_token_id": 107, "is_multilingual": True,
+    "lang_to_id": {"<|en|>": 101, "<|de|>": 102, "<|yue|>": 103}, "task_to_id": {"translate": 104, "transcribe": 105},
+    "no_timestamps_token_id": 109, "max_initial_timestamp_index": 20, "max_length": 40, "return_timestamps": False,
+    "suppress_tokens": [7, 11, 19, 23, 64, 77, 96, 100, 101, 102, 103, 104, 105, 106, 107, 108] + list(range(110, VOCAB)), "begin_suppress_tokens": [3, 67, 88, 99],
 }
 
 
@@ -472,8 +497,8 @@ KIN = {
         "architectures": ["WhisperForConditionalGeneration"], "model_type": "whisper", "activation_function": "gelu", "d_model": 32,
         "encoder_layers": 2, "encoder_attention_heads": 4, "encoder_ffn_dim": 64, "decoder_layers": 3, "decoder_attention_heads": 2,
         "decoder_ffn_dim": 96, "num_mel_bins": BINS, "max_source_positions": 80, "max_target_positions": 40, "scale_embedding": False,
-        "vocab_size": VOCAB, "is_encoder_decoder": True, "use_cache": True, "num_hidden_layers": 2, "dropout": 0.0, "bos_token_id": 1,
-        "eos_token_id": 1, "pad_token_id": 1, "decoder_start_token_id": 151,
+        "vocab_size": VOCAB, "is_encoder_decoder": True, "use_cache": True, "num_hidden_layers": 2, "dropout": 0.0, "bos_token_id": 99,
+        "eos_token_id": 99, "pad_token_id": 99, "decoder_start_token_id": 100,
     }, front("WhisperProcessor", nb_max_frames=3000, n_samples=480000)),
     "qwen2_audio": Qwen2Audio({
         "architectures": ["Qwen2AudioForConditionalGeneration"], "model_type": "qwen2_audio", "audio_token_index": AUDIO,
