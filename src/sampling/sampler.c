@@ -240,7 +240,7 @@ static void weigh_together(float *logits, size_t n_vocab, size_t from) {
     if (from >= n_vocab) return;
     for (size_t i = 0; i < n_vocab; i++) {
         double *at = i < from ? &alone : &most, x = (double)fminf(logits[i], SAMPLING_LARGEST);
-        if (x > *at) *at = x;
+        if (logits[i] > -INFINITY && x > *at) *at = x; /* not where it is NaN */
     }
     for (size_t i = from; i < n_vocab && most > -INFINITY; i++) {
         if (logits[i] > -INFINITY) sum += (double)expf((float)((double)fminf(logits[i], SAMPLING_LARGEST) - most));

@@ -100,16 +100,9 @@ void times_read(times *out, view told, double seconds) {
     reading r = { .t = out, .text = { "", 0 } };
     while (told.len && !out->failed) {
         view   mark;
-        size_t n = 1;
-        if (read_mark(told, &mark)) {
-            n = mark.len + 4;
-            if (take_mark(&r, mark)) {
-                told = (view){ told.data + n, told.len - n };
-                continue;
-            }
-        }
-        if (!r.text.len) r.text.data = told.data;
-        r.text.len += n;
+        bool   taken = read_mark(told, &mark) && take_mark(&r, mark);
+        size_t n = taken ? mark.len + 4 : 1;
+        if (!taken && !r.text.len++) r.text = (view){ told.data, 1 };
         told = (view){ told.data + n, told.len - n };
     }
     end_piece(&r, seconds);
