@@ -3,6 +3,7 @@
 generate (tests/golden/hearing/whisper), with a language and without, with a text that came before; long sounds are heard in parts; what the
 model is not made for is refused by name."""
 import base64
+import concurrent.futures
 import io
 import json
 import os
@@ -191,6 +192,27 @@ def long_sounds(server, _):
         assert status == 200 and short["usage"]["output_tokens"] == limit and got["text"].startswith(short["text"]), (short, limit)
 
 
+def many(server, _):
+    """Beside each other, long and short, some of them given up in between: as alone."""
+    e = struct.unpack("<25000h", sound("e")[44:])
+    asks = [(wav(list(e[k * 100:]) * (1 + k % 4)), {"language": language} if language else {}) for k, language in enumerate(["en", "de", None, "yue"] * 3)]
+    alone = [ask(server, data, **more) for data, more in asks]
+    assert all(status == 200 for status, _ in alone), alone
+    body = {"model": "whisper", "file": base64.b64encode(wav(list(e) * 20)).decode(), "stream": True}
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        left = [pool.submit(give_up, server, body) for _ in range(3)]
+        got = [f.result() for f in [pool.submit(ask, server, data, **more) for data, more in asks]]
+        for f in left:
+            f.result()
+    assert got == alone, next((a, b) for a, b in zip(alone, got) if a != b)
+
+
+def give_up(server, body):
+    for n, _ in enumerate(server.stream(WORDS, body)):
+        if n == 40:
+            break
+
+
 def chats(server, folder):
     """A sound alone in a message is written down, too."""
     part = {"type": "input_audio", "input_audio": {"data": base64.b64encode(sound("a")).decode(), "format": "wav"}}
@@ -300,7 +322,7 @@ def main():
             muted = json.load(f)["suppress_tokens"]
         models["timed"] = edited(f"{folder}/timed", suppress_tokens=[t for t in muted if t < 110])
         with Server(PROGRAM, *(o for name, path in models.items() for o in ("--model", f"{name}={path}"))) as server:
-            for check in (as_generate_does, times, forms, long_sounds, chats, refused, english_alone, hostile):
+            for check in (as_generate_does, times, forms, long_sounds, many, chats, refused, english_alone, hostile):
                 checks.run(check, server, models["whisper"])
     checks.exit()
 
