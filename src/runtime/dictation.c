@@ -145,6 +145,8 @@ static bool is_sound_alone(const json_value *messages) {
     return json_count(messages) == 1 && json_is(content, JSON_K_ARRAY) && sounds == 1;
 }
 
+static bool wants_times(const trees *t) { return json_bool(json_get(t->variables, "times"), false); }
+
 static int check(const runtime *r, const runtime_request *q, const trees *t, err *e) {
     bool asked = q->task == RUNTIME_CHAT && (q->transcribe || (is_sound_alone(t->messages) && !t->tools));
     if (!asked)
@@ -154,7 +156,8 @@ static int check(const runtime *r, const runtime_request *q, const trees *t, err
                        r->info.family);
     if (q->n_blobs != 1) return err_set(e, ERR_ARG, "a transcription is of one sound");
     if (q->n_choices > 1) return err_set(e, ERR_ARG, "n: a transcription is one text");
-    if (q->constraint.kind != RUNTIME_FREE || q->n_tokens || q->continue_final || q->template_text.len)
+    if (q->constraint.kind != RUNTIME_FREE || q->n_tokens || q->continue_final || q->template_text.len ||
+        (!q->transcribe && wants_times(t)))
         return err_set(e, ERR_UNSUPPORTED, "this model (%s) cannot be told what its answer looks like", r->info.family);
     return 0;
 }
@@ -205,8 +208,6 @@ static int put_before(const runtime *r, view text, int most, prompt *out, err *e
     return ok ? rc : err_set_nomem(e);
 }
 
-static bool wants_times(const trees *t) { return json_bool(json_get(t->variables, "times"), false); }
-
 bool dictation_times(const runtime *r, const trees *t) { return r->dictation.known && wants_times(t); }
 
 static int32_t task_of(const dictation *d, const trees *t) {
@@ -225,7 +226,8 @@ int dictation_prompt(const runtime *r, const runtime_request *q, const trees *t,
     if (wants_times(t) && !d->timed)
         return err_set(e, ERR_ARG, "response_format: the vocabulary of this model (%s) has no moments", r->info.family);
     for (int i = 0; i < n; i++) ok = ok && tok_ids_push(&out->ids, r->sound_token);
-    if (ok) rc = put_before(r, variable(t, "prompt"), (r->model->dims->limit - n) / 2 - 1, out, e);
+    int most = (r->model->dims->limit - n) / 2 - 1;
+    if (ok) rc = put_before(r, variable(t, "prompt"), most > 0 ? most : 0, out, e);
     if (rc < 0) return rc;
     ok = ok && tok_ids_push(&out->ids, d->begin);
     if (language < 0) language = found;

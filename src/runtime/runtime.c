@@ -70,7 +70,7 @@ static int describe(runtime *r, err *e) {
     const chat_format *f = chat_answer_format(r->chat);
     i->can_tools = i->can_chat && (f->generic || (chat_uses(r->chat, "tools") && f->syntax != CHAT_SYNTAX_NONE));
     i->can_think = chat_can_think(r->chat);
-    i->can_embed = true;
+    i->can_embed = !r->dictation.known;
     i->can_see = i->can_chat && r->eyes;
     i->can_hear = (i->can_chat || r->dictation.known) && r->ears;
     i->n_vector = r->embed.size;

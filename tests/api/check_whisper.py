@@ -236,6 +236,11 @@ def chats(server, folder):
         assert status in (400, 501) and "whisper" in got["error"]["message"], got
     status, got = say([part], response_format={"type": "json_object"})
     assert status in (400, 501) and "cannot be told" in got["error"]["message"], got
+    status, got = say([part], chat_template_kwargs={"times": True})
+    assert status in (400, 501) and "cannot be told" in got["error"]["message"], got
+    assert say([part], chat_template_kwargs={"language": "yue"})[0] == 200
+    status, got = server.post("/api/show", {"model": "whisper"})
+    assert status == 200 and "audio" in got["capabilities"] and "embedding" not in got["capabilities"], got["capabilities"]
     for path, body in (("/v1/completions", {"prompt": "a"}), ("/v1/embeddings", {"input": "a"})):
         status, got = server.post(path, dict(body, model="whisper"))
         assert status in (400, 501) and "writes down what is said" in got["error"]["message"], (path, got)
