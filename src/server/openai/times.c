@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-view times_trim(view text) {
+/* Without spaces at its ends. */
+static view trim(view text) {
     while (text.len && text.data[0] == ' ') text.data++, text.len--;
     while (text.len && text.data[text.len - 1] == ' ') text.len--;
     return text;
@@ -64,7 +65,7 @@ typedef struct reading {
 
 static void end_piece(reading *r, double end) {
     times *t = r->t;
-    if (times_trim(r->text).len) {
+    if (trim(r->text).len) {
         if (t->n == t->cap) {
             size_t       cap = t->cap ? 2 * t->cap : 64;
             times_piece *more = realloc(t->pieces, cap * sizeof *more);
@@ -131,7 +132,7 @@ static void put_moment(str *out, double seconds, char point) {
 
 static void put_pieces(const times *t, str *out, bool numbered, char point) {
     for (size_t i = 0; i < t->n; i++) {
-        view text = times_trim(t->pieces[i].text);
+        view text = trim(t->pieces[i].text);
         if (numbered) str_printf(out, "%zu\n", i + 1);
         put_moment(out, t->pieces[i].begin, point);
         str_puts(out, " --> ");

@@ -25,6 +25,4 @@ void times_put_text(const times *t, str *out); /* the words alone */
 void times_put_srt(const times *t, str *out);
 void times_put_vtt(const times *t, str *out);
 
-view times_trim(view text); /* without spaces at its ends */
-
 #endif
