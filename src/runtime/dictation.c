@@ -4,8 +4,9 @@
  *
  * They have no template: a prompt is the rows of the sound, a text that came before where there is one, and tokens that
  * name the language and what to do. Where nobody names the language the model does: a guide lets the first token be a
- * language and nothing else, and says the tokens behind it itself. The same guide keeps the model from tokens that its
- * files forbid, everywhere or at the beginning of a text.
+ * language and nothing else, and says the tokens behind it itself. Where there is a text that came before, that one token is
+ * all that is asked for at first, without it, and then the same part of the sound again. The same guide keeps the model from
+ * tokens that its files forbid, everywhere or at the beginning of a text.
  *
  * With times a text is made of pieces, each with a moment before and behind it: the guide knows the order of these, and
  * sampling_params.together_from weighs all moments together against each word.
@@ -185,12 +186,17 @@ static int find_language(const runtime *r, view name, int32_t *out, err *e) {
                    (int)(name.len < 20 ? name.len : 20), name.data);
 }
 
+static view trimmed(view text) {
+    while (text.len && is_space(text.data[0])) text.data++, text.len--;
+    while (text.len && is_space(text.data[text.len - 1])) text.len--;
+    return text;
+}
+
 /* The end of a text that came before, as far as half of the model's places hold it. */
 static int put_before(const runtime *r, view text, int most, prompt *out, err *e) {
     tok_ids ids = { 0 };
     str     spaced;
-    while (text.len && is_space(text.data[0])) text.data++, text.len--;
-    while (text.len && is_space(text.data[text.len - 1])) text.len--;
+    text = trimmed(text);
     if (!text.len) return 0;
     if (r->dictation.before < 0)
         return err_set(e, ERR_UNSUPPORTED, "prompt: the vocabulary of this model (%s) has no <|startofprev|>",
@@ -210,6 +216,11 @@ static int put_before(const runtime *r, view text, int most, prompt *out, err *e
 
 bool dictation_times(const runtime *r, const trees *t) { return r->dictation.known && wants_times(t); }
 
+bool dictation_finds(const request *x, const trees *t) {
+    return x->owner->dictation.languages && x->heard.language < 0 && !variable(t, "language").len &&
+           trimmed(variable(t, "prompt")).len;
+}
+
 static int32_t task_of(const dictation *d, const trees *t) {
     return view_eq_c(variable(t, "task"), "translate") ? d->translate : d->transcribe;
 }
@@ -227,10 +238,10 @@ int dictation_prompt(const runtime *r, const runtime_request *q, const trees *t,
         return err_set(e, ERR_ARG, "response_format: the vocabulary of this model (%s) has no moments", r->info.family);
     for (int i = 0; i < n; i++) ok = ok && tok_ids_push(&out->ids, r->sound_token);
     int most = (r->model->dims->limit - n) / 2 - 1;
-    if (ok) rc = put_before(r, variable(t, "prompt"), most > 0 ? most : 0, out, e);
+    if (language < 0) language = found;
+    if (ok && (language >= 0 || !d->languages)) rc = put_before(r, variable(t, "prompt"), most > 0 ? most : 0, out, e);
     if (rc < 0) return rc;
     ok = ok && tok_ids_push(&out->ids, d->begin);
-    if (language < 0) language = found;
     if (d->languages && language >= 0)
         ok = ok && tok_ids_push(&out->ids, language) && tok_ids_push(&out->ids, task_of(d, t));
     if ((!d->languages || language >= 0) && !wants_times(t)) ok = ok && tok_ids_push(&out->ids, d->untimed);
@@ -413,6 +424,10 @@ bool dictation_goes_on(request *x, runtime_finish finish, runtime_usage *u) {
     sum.prepare_s = u->prepare_s;
     add(&sum, u);
     *u = x->heard.usage = sum;
+    if (x->heard.finding) { /* the same part again */
+        x->heard.from = x->heard.at;
+        x->heard.over = x->heard.language < 0;
+    }
     return !x->heard.over && (finish == RUNTIME_STOP || finish == RUNTIME_LENGTH) &&
            (most <= 0 || sum.generated_tokens < most);
 }

@@ -79,7 +79,8 @@ typedef struct request_heard {
     int           from;     /* samples of parts that were listened to */
     int           at;       /* where the part at hand begins */
     bool          over;     /* that is all of them */
-    bool          again;    /* the part at hand is not the first one */
+    bool          again;    /* the engine was asked before */
+    bool          finding;  /* it says the language of the part at hand, and nothing else */
     bool          more;     /* it is written down, and others follow; guarded by order */
     bool          begun;    /* a word was said; likewise */
     int32_t       language; /* that the model has found; -1: not yet */
@@ -253,6 +254,8 @@ int dictation_open(runtime *r, err *e); /* other models open, too */
 /* found: the language that the model has found; -1: none. */
 int dictation_prompt(const runtime *r, const runtime_request *q, const trees *t, int32_t found, prompt *out, err *e);
 int dictation_guide(const request *x, const trees *t, const prompt *p, engine_guide **out, err *e);
+/* Whether the language must be found by itself: the text that came before must not have a say in it. */
+bool dictation_finds(const request *x, const trees *t);
 /* Whether the request wants times; then those are marks in the text, "<|1.20|>", behind "<|+27.300|>" for each part. */
 bool dictation_times(const runtime *r, const trees *t);
 /* The rows of the next part of the request's sound. */

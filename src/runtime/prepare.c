@@ -396,6 +396,7 @@ static int prepare(request *x, err *e) {
                       : prompt_make(x->owner, &x->wishes, q, &t, &p, e);
     if (rc == 0) rc = limit_context(x->owner, q, &p, &max_tokens, e);
     if (rc == 0 && q->max_tokens > 0) max_tokens -= x->heard.usage.generated_tokens;
+    if (rc == 0 && (x->heard.finding = dictates && dictation_finds(x, &t))) max_tokens = 1;
     if (rc == 0 && !x->set) rc = adapters_take(x->owner->adapters, q->lora, q->n_lora, &x->set, e);
     if (rc == 0)
         rc = dictates ? dictation_guide(x, &t, &p, &guide, e) : guides_get(x->owner, q, &t, &p, &guide, &calls, e);

@@ -152,7 +152,8 @@ class Whisper(Kin):
         cases = []
         for name in "abcde":
             for language, task, prompt in ((None, "transcribe", None), ("de", "transcribe", None), ("en", "translate", None),
-                                           ("en", "transcribe", "Hearth hears"), (None, "translate", None)):
+                                           ("en", "transcribe", "Hearth hears"), (None, "translate", None),
+                                           (None, "transcribe", "So it is")):
                 seen.clear()
                 # space and letters have the numbers that tests/api/vision_model.py gives them
                 ids = prompt and torch.tensor([107, 3] + [3 if c == " " else ord(c) - 33 + 4 for c in prompt])
