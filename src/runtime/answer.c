@@ -149,7 +149,7 @@ static void give_token_text(request *x, const engine_event *g) {
     request_choice *c = &x->choices[g->choice];
     bool            before = c->parser && chat_parser_in_reasoning(c->parser);
     c->tokens++;
-    give_text(x, g->choice, g->text);
+    give_text(x, g->choice, dictation_token_text(x, g));
     if (before || (c->parser && chat_parser_in_reasoning(c->parser))) c->reasoning_tokens++;
 }
 

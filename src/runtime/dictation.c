@@ -399,6 +399,15 @@ void dictation_token(request *x, int32_t token) {
         x->heard.language = token;
 }
 
+view dictation_token_text(const request *x, const engine_event *g) {
+    const dictation *d = &x->owner->dictation;
+    view             text = g->text, word;
+    if (!d->known || x->heard.times || !d->timed || g->token < d->timed) return text;
+    word = tok_text(chat_tokenizer(x->owner->chat), g->token);
+    bool ends = word.len && text.len >= word.len && memcmp(text.data + text.len - word.len, word.data, word.len) == 0;
+    return ends ? (view){ text.data, text.len - word.len } : text;
+}
+
 view dictation_text(request *x, view text) {
     if (!x->owner->dictation.known || x->heard.begun) return text;
     while (text.len && text.data[0] == ' ') text.data++, text.len--;

@@ -80,6 +80,7 @@ typedef struct request_heard {
     int           at;       /* where the part at hand begins */
     bool          over;     /* that is all of them */
     bool          again;    /* the engine was asked before */
+    bool          times;    /* are wanted */
     bool          finding;  /* it says the language of the part at hand, and nothing else */
     bool          more;     /* it is written down, and others follow; guarded by order */
     bool          begun;    /* a word was said; likewise */
@@ -261,7 +262,9 @@ bool dictation_times(const runtime *r, const trees *t);
 /* The rows of the next part of the request's sound. */
 int  dictation_listen(request *x, const sound *s, const ears_stop *stop, const vision_rows **rows, err *e);
 void dictation_token(request *x, int32_t token); /* one was said */
-view dictation_text(request *x, view text);      /* without the space with which it begins; all of other models' */
+/* What a token adds to the text: a moment that nobody asked for nothing. */
+view dictation_token_text(const request *x, const engine_event *g);
+view dictation_text(request *x, view text); /* without the space with which it begins; all of other models' */
 /* A part ended so: whether another one follows; usage becomes that of all so far. False for all other models. */
 bool dictation_goes_on(request *x, runtime_finish finish, runtime_usage *usage);
 

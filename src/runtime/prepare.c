@@ -390,7 +390,7 @@ static int prepare(request *x, err *e) {
         s.n_dry_breakers = breakers.count;
     }
     if (rc == 0) rc = trees_parse(q, &x->mem, &a, &t, e); /* answers are read with the tools in hand */
-    if (rc == 0 && dictation_times(x->owner, &t)) s.together_from = x->owner->dictation.timed;
+    if (rc == 0 && (x->heard.times = dictation_times(x->owner, &t))) s.together_from = x->owner->dictation.timed;
     if (rc == 0)
         rc = dictates ? dictation_prompt(x->owner, q, &t, x->heard.language, &p, e)
                       : prompt_make(x->owner, &x->wishes, q, &t, &p, e);

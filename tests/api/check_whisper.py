@@ -265,6 +265,19 @@ def refused(server, _):
     assert status == 400 and "knows English alone" in got["error"]["message"], got
 
 
+def moments_unasked(server, _):
+    """Published vocabularies have moments among the words; where nobody asks for times they are no part of the text."""
+    said = []
+    for name in "abcde":
+        status, want = ask(server, sound(name), model="timed", language="de", max_tokens=20)
+        assert status == 200 and "<|" not in want["text"], want
+        assert ask(server, sound(name), model="worded", language="de", max_tokens=20) == (200, want), name
+        forms = [ask(server, sound(name), model=m, language="de", max_tokens=20, response_format="verbose_json") for m in ("timed", "worded")]
+        assert forms[0] == forms[1] and forms[0][0] == 200, forms
+        said.append(len(want["text"]) < 20)
+    assert any(said)
+
+
 def english_alone(server, _):
     """No language, no task: <|startoftranscript|><|notimestamps|>."""
     for more in ({}, {"language": "en"}):
@@ -328,8 +341,15 @@ def main():
         with open(f"{models['whisper']}/generation_config.json", encoding="utf-8") as f:
             muted = json.load(f)["suppress_tokens"]
         models["timed"] = edited(f"{folder}/timed", suppress_tokens=[t for t in muted if t < 110])
+        models["worded"] = path = edited(f"{folder}/worded", suppress_tokens=[t for t in muted if t < 110])
+        with open(f"{path}/tokenizer.json", encoding="utf-8") as f:
+            doc = json.load(f)
+        for a in doc["added_tokens"]:
+            a["special"] = a["id"] < 110
+        with open(f"{path}/tokenizer.json", "w", encoding="utf-8") as f:
+            json.dump(doc, f)
         with Server(PROGRAM, *(o for name, path in models.items() for o in ("--model", f"{name}={path}"))) as server:
-            for check in (as_generate_does, times, forms, long_sounds, many, chats, refused, english_alone, hostile):
+            for check in (as_generate_does, times, moments_unasked, forms, long_sounds, many, chats, refused, english_alone, hostile):
                 checks.run(check, server, models["whisper"])
     checks.exit()
 
