@@ -241,6 +241,7 @@ static bool choose(const mlx_recipe *r, const plan_tensor *t, const char *module
     bool matrix = (t->n_dims == 2 || t->n_dims == 3) && ends_with(t->name, ".weight") &&
                   (t->type == TENSOR_F32 || t->type == TENSOR_F16 || t->type == TENSOR_BF16);
     if (!r->packs || !matrix || strstr(module, "norm") || strstr(module, "conv") || t->dims[1] < 2) return false;
+    if (strstr(module, "embed_positions")) return false; /* those of encoders are added by the host */
     *out = r->low;
     if (is_router(module) && r->low.mode == MODEL_QUANT_AFFINE) {
         *out = (model_quant){ MODEL_QUANT_AFFINE, 8, r->low.group };

@@ -14,6 +14,7 @@ void attn_row_range(const attn_args *a, int row, int64_t *lo, int64_t *hi) {
     const int64_t pos = a->pos[row];
     int64_t       end = a->row_end ? a->row_end[row] : a->causal ? pos + 1 : a->after ? pos + 1 + a->after : a->kv_len;
     if (end > a->kv_len) end = a->kv_len;
+    if (a->until > 0 && end > a->until) end = a->until;
     if (end < 0) end = 0;
     int64_t begin = a->window > 0 ? pos - a->window + 1 : 0;
     if (a->chunk > 0 && pos - pos % a->chunk > begin) begin = pos - pos % a->chunk;

@@ -39,7 +39,7 @@
  *
  * Row t sits at position pos[t] and sees positions [max(0, pos - window + 1), pos + 1) when causal (window 0: from 0),
  * otherwise all of [0, kv_len), with `after` at most so many behind its own. row_end, if not NULL, replaces the end (a row
- * inside an image sees the whole image), and row_begin the beginning. Ends are clipped to kv_len. A row that sees nothing
+ * inside an image sees the whole image), and row_begin the beginning. Ends are clipped to kv_len, and to `until`. A row that sees nothing
  * gives zeros. Pages outside every row's range are not touched and may be NULL. K and V of all positions below kv_len are
  * stored before the call.
  *
@@ -74,6 +74,7 @@ typedef struct attn_args {
     const int32_t *row_begin; /* [n_rows] or NULL */
     int32_t        window;    /* 0: none */
     int32_t        chunk;     /* 0: none; else a row sees positions of its own chunk of this many only */
+    int32_t        until;     /* 0: none; else no row sees positions from this one on */
     bool           causal;
     int32_t        after; /* not causal: positions behind the row's own that it sees; 0: all */
     float          scale;

@@ -144,7 +144,8 @@
     X(nanbeige)                                                                                                        \
     X(deci)                                                                                                            \
     X(modernbert_decoder)                                                                                              \
-    X(axk2)
+    X(axk2)                                                                                                            \
+    X(whisper)
 
 #define DECLARE(name) extern const nn_arch models_##name;
 MODELS(DECLARE)

@@ -35,6 +35,7 @@ extern const nn_arch models_qwen3_ears, models_qwen3_ears_conv[3], models_projec
 extern const nn_arch models_gemma4_ears, models_gemma4_ears_conv[2], models_projector_gemma4_ears;
 extern const nn_arch models_gemma3n_ears, models_gemma3n_ears_conv[2], models_projector_gemma3n_ears[2];
 extern const nn_arch models_projector_ultravox;
+extern const nn_arch models_whisper_ears;
 
 extern const nn_arch models_llama4_tower, models_projector_llama4, models_siglip2, models_projector_lfm2,
     models_moonvit, models_projector_moonvit, models_minicpmv_tower, models_minicpmv_rest, models_projector_minicpmv,

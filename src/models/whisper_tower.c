@@ -3,7 +3,7 @@
  * Whisper's encoder: two convolutions of three taps over the frames of a mel spectrogram, the second one with every
  * other place, positions, layers with norms before their blocks (keys have no bias), a norm at the end.
  *
- *     Voxtral, Ultravox  as it was
+ *     Whisper, Voxtral, Ultravox  as it was
  *     Qwen 2 Audio, Audio Flamingo 3, Qwen 2.5 Omni  the mean of two rows is normed: that is the projector's
  *                        (ears_projector.c). Qwen 2.5 Omni sees windows and has sines for positions, which are in no
  *                        file of Hugging Face
@@ -67,6 +67,12 @@ static void setup_pooled(nn_config *c, void *p) {
 static void setup(nn_config *c, void *p) {
     ((hparams *)p)->normed = true;
     setup_pooled(c, p);
+}
+
+/* Fields of a decoder stand beside its own. */
+static void setup_whisper(nn_config *c, void *p) {
+    nn_config_layers(c, p, nn_config_int(c, NULL, "encoder_layers", NN_REQUIRED_INT));
+    setup(c, p);
 }
 
 static void setup_windows(nn_config *c, void *p) {
@@ -189,8 +195,10 @@ static void forward(nn_tape *t, const nn_net *net) {
                                                .state = nn_state_whole,                                                \
                                                .forward = forward }
 
-static const char *const roots[] = { "audio_tower.", "model.audio_tower.", "thinker.audio_tower.", NULL };
+static const char *const roots[] = { "audio_tower.",   "model.audio_tower.", "thinker.audio_tower.",
+                                     "model.encoder.", "encoder.",           NULL };
 TOWER(whisper_tower, "voxtral_encoder", setup);
+TOWER(whisper_ears, "whisper_encoder", setup_whisper);
 TOWER(whisper_pooled, "qwen2_audio_encoder", setup_pooled);
 TOWER(whisper_windows, "qwen2_5_omni_audio_encoder", setup_windows);
 TOWER(glmasr_tower, "glmasr_encoder", setup_glmasr);

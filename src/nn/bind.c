@@ -574,8 +574,8 @@ void nn_bind_head(nn_binder *b, nn_linear *out, const nn_mat *embd, int64_t in, 
     memcpy(layer_gguf, b->gguf_prefix, sizeof layer_gguf);
     memcpy(layer_hf, b->hf_prefix, sizeof layer_hf);
     *b->gguf_prefix = *b->hf_prefix = '\0';
-    nn_bind_linear(b, out, "output", "lm_head|model.lm_head|embed_out|output|transformer.output_layer", in, n_vocab,
-                   NN_OPTIONAL | NN_AT_LEAST);
+    nn_bind_linear(b, out, "output", "lm_head|model.lm_head|embed_out|output|transformer.output_layer|proj_out", in,
+                   n_vocab, NN_OPTIONAL | NN_AT_LEAST);
     bool bare = !out->w && !b->model->config.tied && is_backbone(&b->model->config);
     if (!out->w && !b->model->config.tied && !bare)
         bind_fail(b, ERR_NOTFOUND, "tensor lm_head.weight is missing, and the embedding is not tied to it: %s%s",

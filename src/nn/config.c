@@ -690,6 +690,16 @@ static void check_dims(nn_config *c, const nn_dims *d, unsigned lacks) {
         nn_config_fail(c, "%d heads of %d elements are too many", d->n_head, d->head_dim);
 }
 
+static void check_layers(nn_config *c, int64_t n) {
+    if (!c->failed && (n <= 0 || n > MAX_LAYERS))
+        nn_config_fail(c, "the number of layers is %lld; it must lie between 1 and %d", (long long)n, MAX_LAYERS);
+}
+
+void nn_config_layers(nn_config *c, nn_dims *d, int64_t n) {
+    check_layers(c, n);
+    if (!c->failed) c->n_layer = d->n_layer = (int)n;
+}
+
 int nn_config_read(nn_config *c, const nn_arch *arch, void *hp, err *e) {
     nn_dims *d = hp;
     c->arch = arch;
@@ -701,8 +711,7 @@ int nn_config_read(nn_config *c, const nn_arch *arch, void *hp, err *e) {
     } else {
         read_keys(c, dim_keys, d, INT32_MAX);
     }
-    if (!c->failed && (d->n_layer <= 0 || d->n_layer > MAX_LAYERS))
-        nn_config_fail(c, "the number of layers is %d; it must lie between 1 and %d", d->n_layer, MAX_LAYERS);
+    check_layers(c, d->n_layer);
     c->n_layer = c->failed ? 0 : d->n_layer;
     if (!c->failed) d->n_vocab = arch->lacks & NN_LACKS_VOCAB ? 1 : read_vocab(c);
     if (!(arch->lacks & NN_LACKS_HEADS)) {

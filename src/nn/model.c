@@ -29,6 +29,7 @@ static int bind_all(nn_model *m, err *e) {
     nn_binder   b = { .model = m, .file = m->file, .mem = &m->mem, .roots = m->arch->hf_roots };
     void       *top = arena_calloc(&m->mem, 1, m->arch->top_size ? m->arch->top_size : 1);
     char       *layers = arena_calloc(&m->mem, (size_t)m->dims->n_layer, m->arch->layer_size);
+    const int   each = m->arch->each ? m->arch->each : 1;
     const char *hf_layers = m->arch->hf_layers ? m->arch->hf_layers : "model.layers.";
     const char *gguf_layers = m->arch->gguf_layers ? m->arch->gguf_layers : "blk.";
     m->state = arena_calloc(&m->mem, (size_t)m->dims->n_layer, sizeof *m->state);
@@ -39,8 +40,8 @@ static int bind_all(nn_model *m, err *e) {
     m->net.layers = layers;
     m->arch->bind_top(&b, top, m->net.hp);
     for (int i = 0; i < m->dims->n_layer && !b.failed; i++) {
-        snprintf(b.gguf_prefix, sizeof b.gguf_prefix, "%s%d.", gguf_layers, i);
-        snprintf(b.hf_prefix, sizeof b.hf_prefix, "%s%d.", hf_layers, i);
+        snprintf(b.gguf_prefix, sizeof b.gguf_prefix, "%s%d.", gguf_layers, i / each);
+        snprintf(b.hf_prefix, sizeof b.hf_prefix, "%s%d.", hf_layers, i / each);
         m->arch->bind_layer(&b, layers + (size_t)i * m->arch->layer_size, m->net.hp, i);
         m->state[i] = m->arch->state(m->net.hp, i);
     }

@@ -153,6 +153,9 @@ void nn_config_derived_reals(nn_config *c, const char *gguf, const float *values
 /* The same for a vector that GGUF has as a tensor of this full name; kept. */
 void nn_config_derived_vec(nn_config *c, const char *name, const float *data, int n);
 
+/* Another number of layers than the usual fields say; of the tape, see nn_arch.each. */
+void nn_config_layers(nn_config *c, nn_dims *d, int64_t n);
+
 /* Whether a GGUF file has this tensor of layer i, such as "attn_q.weight". A model that is made up has all. */
 bool nn_config_layer_has(nn_config *c, int i, const char *tensor);
 
@@ -371,6 +374,7 @@ typedef struct nn_attn_spec {
     bool          spans;  /* STEP layers: where a batch has spans (row_begin, row_end), a row sees its own only */
     bool          strict; /* a span that sees itself whole does not do so here */
     int       chunk;  /* 0: none; else only positions of the same chunk of this many; the state's window is as long */
+    int       until;  /* 0: none; else positions from this one on are not seen, for layers that keep all of them */
     nn_choice choice; /* ids not 0: the row sees these positions only, as far as they are not behind it */
 } nn_attn_spec;
 
@@ -418,7 +422,8 @@ typedef struct nn_scan_spec {
 
 /* Rows that every batch supplies, of this width: a tower's input. There is no table to look anything up in. */
 nn_buf nn_input(nn_tape *t, int64_t width);
-/* Rows of the embedding table, times scale (0: 1). nn_embed_positions adds the table's row pos + offset. */
+/* Rows of the embedding table, times scale (0: 1). nn_embed_positions adds the table's row pos + offset, or its first or
+ * last one where there is none. */
 nn_buf nn_embed(nn_tape *t, const nn_mat *table, float scale);
 void   nn_embed_positions(nn_tape *t, nn_buf acc, const nn_mat *table, int offset);
 /* The same for a second table, whose rows are never supplied: where the first one's is, token 0 stands (a padding). */
@@ -535,6 +540,7 @@ typedef struct nn_arch {
     const char        *gguf_layers; /* NULL: "blk." */
     const char *const *hf_roots; /* what "model." may be in a Hugging Face file; NULL: a language model's; NULL ends */
     const char *const *tied;     /* model_type values whose config.json means tie_word_embeddings where it is silent */
+    int                each;     /* so many layers of the tape are one of the files', which has all their names; 0: 1 */
     size_t             hp_size, top_size, layer_size;
     const nn_key      *keys;
     unsigned           lacks; /* dims that this family does not have */

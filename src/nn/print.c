@@ -88,6 +88,7 @@ static void put_attn(const nn_op *op, bool bare, str *out) {
     if (a->strict) str_puts(out, " strict");
     if (a->softcap != 0) str_printf(out, " softcap=%g", (double)a->softcap);
     if (a->chunk) str_printf(out, " chunk=%d", a->chunk);
+    if (a->until) str_printf(out, " until=%d", a->until);
     put_vec("sinks=", a->sinks, bare, out);
     put_vec("bias=", a->bias, bare, out);
     if (a->alibi) str_puts(out, " alibi");

@@ -345,6 +345,8 @@ nn_buf nn_attention(nn_tape *t, int layer, nn_buf q, nn_attn_spec a) {
     check_choice(t, layer, &a);
     if (a.chunk < 0 || (a.chunk && a.window != a.chunk))
         fail(t, "attention: chunks of %d in a window of %d", a.chunk, a.window);
+    if (a.until < 0 || (a.until && (s->kind != NN_STATE_PAGED_KV || a.choice.ids)))
+        fail(t, "attention: layer %d cannot end at position %d", layer, a.until);
     if (a.sinks) want(t, a.sinks->name, "the number of sinks", a.sinks->n, a.n_head);
     op->u.attn = a;
     return out;

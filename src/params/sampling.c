@@ -76,6 +76,7 @@ bool sampling_penalizes(const sampling_params *p) {
 }
 
 bool sampling_on_device(const sampling_params *p) {
+    if (p->together_from > 0) return false;
     if (p->dry_multiplier != 0.0f && has_stage(p, SAMPLING_DRY)) return false;
     if (p->temperature <= 0 && p->dynatemp_range <= 0) return true; /* no other stage is looked at */
     if (p->mirostat) return false;

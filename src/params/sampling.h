@@ -21,6 +21,8 @@
  *  2. Mask. A token whose bit is 0 (bit i & 31 of word i >> 5) becomes impossible: x[i] = -INFINITY.
  *  3. Bias. For every entry in the order of the list: x[token] = x[token] + bias (float). Tokens outside of the row are
  *     skipped. What was masked stays impossible, also under an infinite bias.
+ *     Then, if together_from is above 0: with m, w and S as in step 1, over the possible tokens from together_from on, where
+ *     m + log(S) is greater than every possible x below together_from, these become impossible.
  *  4. Penalties, if SAMPLING_PENALTIES is in `order` and one of the three is on. For every distinct token of the row
  *     that stands count times among the last repeat_last_n tokens of the history (prompt and answer), in float:
  *         x = x > 0 ? x / repeat_penalty : x * repeat_penalty
@@ -41,7 +43,7 @@
  *                    (double)x[i] >= m + log((double)min_p), in the order they have.
  *       temperature  with t = temperature (float), in float: x = x / t; for t < 1e-8, where that may overflow,
  *                    x = (x - (float)m) / t instead. Then x = -LARGEST where it is less than that.
- *     The others are the host's (sampling_on_device): typical, xtc, top_n_sigma, temperature with dynatemp_range, and
+ *     The others are the host's (sampling_on_device), as is together_from: typical, xtc, top_n_sigma, temperature with dynatemp_range, and
  *     mirostat, which stands for all stages of this step (sampling/stages.h, sampling/sampler.c).
  *  8. The draw. u = rng_uniform(seed, position, SAMPLING_DRAW_PICK) (params/rng.h, double). The running sum of
  *     (double)w[i] over the candidates as they stand; the pick is the first whose sum, itself included, is greater than
@@ -104,6 +106,10 @@ typedef struct sampling_params {
     size_t               n_bias;
     const int32_t       *dry_breakers; /* tokens that a repeated sequence may not contain */
     size_t               n_dry_breakers;
+
+    /* Tokens from this one on are one of many ways to say the same (moments of a sound): where all of them together are
+     * likelier than each of the others, one of them it is. 0: there are none. */
+    int32_t together_from;
 
     sampling_stage order[SAMPLING_STAGE_COUNT];
     int            n_order;

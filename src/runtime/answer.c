@@ -136,6 +136,7 @@ static void give_text(request *x, int choice, view text) {
     runtime_event   ev = { .kind = RUNTIME_CONTENT, .choice = choice, .text = text };
     request_choice *c = &x->choices[choice];
     err             e; /* set where it is used: this is once per token */
+    ev.text = text = dictation_text(x, text);
     if (!c->parser) {
         if (text.len) request_emit(x, &ev);
     } else if (chat_parser_feed(c->parser, text.data, text.len, &e) < 0) {
@@ -148,7 +149,7 @@ static void give_token_text(request *x, const engine_event *g) {
     request_choice *c = &x->choices[g->choice];
     bool            before = c->parser && chat_parser_in_reasoning(c->parser);
     c->tokens++;
-    give_text(x, g->choice, g->text);
+    give_text(x, g->choice, dictation_token_text(x, g));
     if (before || (c->parser && chat_parser_in_reasoning(c->parser))) c->reasoning_tokens++;
 }
 
@@ -248,6 +249,10 @@ static void give_done(request *x, const engine_event *g) {
                                       .prompt_s = g->usage.prompt_s,
                                       .generate_s = g->usage.generate_s } };
     give_text(x, g->choice, g->text);
+    if (!c->over && dictation_goes_on(x, ev.finish, &ev.usage)) {
+        x->heard.more = true;
+        return;
+    }
     c->finishing = true;
     bool cut = g->finish == ENGINE_LENGTH || g->finish == ENGINE_CANCELLED;
     if (!c->over && c->parser && chat_parser_finish(c->parser, cut, &e) < 0) give_up(x, g->choice, &e);
@@ -280,6 +285,7 @@ static void give(request *x, const engine_event *g) {
     }
     case ENGINE_TOKEN:
         atomic_fetch_add(&x->generated_tokens, 1);
+        dictation_token(x, g->token);
         if (x->q.want_context && g->choice == 0 && !tok_ids_push(&x->context, g->token)) give_up_nomem(x, 0);
         if (!x->choices[g->choice].over && (x->q.want_logprob || x->q.n_top > 0)) give_token(x, g);
         if (!x->choices[g->choice].over) give_token_text(x, g);
@@ -291,6 +297,21 @@ static void give(request *x, const engine_event *g) {
     }
 }
 
+/* The next part of a sound: back to where requests with sounds begin, with the engine's reference. */
+static void listen_on(request *x) {
+    runtime *r = x->owner;
+    err      e;
+    pthread_mutex_lock(&r->lock);
+    x->engine_id = 0;
+    pthread_mutex_unlock(&r->lock);
+    x->heard.again = true;
+    atomic_store(&x->phase, RUNTIME_PREPARING);
+    if (queue_try_push(r->looking, x)) return;
+    err_set(&e, ERR_BUSY, "the queue is full: too many requests are waiting to be prepared");
+    request_fail(x, &e);
+    request_unref(x);
+}
+
 void answer_event(void *ctx, const engine_event *g) {
     request *x = ctx;
     pthread_mutex_lock(&x->order);
@@ -298,7 +319,12 @@ void answer_event(void *ctx, const engine_event *g) {
     const request_choice *c = &x->choices[g->choice];
     bool stopped = c->stop && c->stopped >= 0 && (g->kind == ENGINE_TOKEN || g->kind == ENGINE_PROGRESS);
     if (!c->over && !stopped) give(x, g);
-    bool over = (g->kind == ENGINE_DONE || g->kind == ENGINE_ERROR) && --x->n_engine_open == 0;
+    bool over = (g->kind == ENGINE_DONE || g->kind == ENGINE_ERROR) && --x->n_engine_open == 0, more = x->heard.more;
+    x->heard.more = false;
+    if (over && more) x->n_engine_open = x->q.n_choices;
     pthread_mutex_unlock(&x->order);
-    if (over) request_unref(x);
+    if (over && more)
+        listen_on(x);
+    else if (over)
+        request_unref(x);
 }

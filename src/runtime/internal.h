@@ -2,7 +2,8 @@
 /*
  * Inside the runtime: runtime.c (opening, facts), request.c (life of a request), prepare.c (request -> prompt tokens),
  * guides.c (what an answer may be), answer.c (engine events -> runtime events), embedding.c (how a text becomes a vector),
- * classify.c (or classes), rerank.c (or a score), pictures.c (rows of pictures and sounds in a prompt), adapters.c (which adapters are loaded), infill.c, defaults.c,
+ * classify.c (or classes), rerank.c (or a score), pictures.c (rows of pictures and sounds in a prompt), dictation.c
+ * (models that only write down what is said), adapters.c (which adapters are loaded), infill.c, defaults.c,
  * settings.c (what a model's owner wishes).
  *
  * A request is owned by a counted reference each of whoever still works on it: the preparation thread, and from
@@ -62,6 +63,31 @@ typedef struct class_head {
     const char    *why;    /* it has one that is not known; NULL: that is not so */
 } class_head;
 
+/* What a model needs that writes down what is said and does nothing else; see dictation.c. */
+typedef struct dictation {
+    bool      known, languages;                              /* the model is such a one; it knows several languages */
+    int32_t   begin, before, transcribe, translate, untimed; /* tokens; -1: there is none */
+    size_t    words;                                         /* of the masks, which are as engine_guide has them: */
+    uint32_t *spoken, *first, *rest;                         /* languages; what may begin a text, and be part of one */
+    size_t    n_spoken;
+    int32_t   timed, n_timed; /* moments in steps of 20 ms, from this token on; 0: none */
+    int32_t   most_first;     /* the last of them that may be the first to be said; -1: any */
+} dictation;
+
+/* A sound that is heard in parts. Used by whoever works on the request at the time. */
+typedef struct request_heard {
+    int           from;     /* samples of parts that were listened to */
+    int           at;       /* where the part at hand begins */
+    bool          over;     /* that is all of them */
+    bool          again;    /* the engine was asked before */
+    bool          times;    /* are wanted */
+    bool          finding;  /* it says the language of the part at hand, and nothing else */
+    bool          more;     /* it is written down, and others follow; guarded by order */
+    bool          begun;    /* a word was said; likewise */
+    int32_t       language; /* that the model has found; -1: not yet */
+    runtime_usage usage;    /* of the parts that are written down */
+} request_heard;
+
 /* Settings as requests meet them; what they point at lives with the settings and with the arena that they were made in. */
 typedef struct wishes {
     const runtime_settings *settings;
@@ -74,6 +100,7 @@ struct runtime {
     const char       *rank_form; /* asks for "yes" or "no"; NULL: it does not rank so */
     float            *rank_rows; /* of its head: yes, no */
     class_head        classes;
+    dictation         dictation;
     embedding         embed;
     model_file       *file;
     model_file       *mmproj;                 /* a file with the tower; NULL: there is none */
@@ -155,6 +182,7 @@ struct request {
     int               n_engine_open; /* choices from which the engine has more to say; guarded by order */
     double            submitted_at, prepared_at;
     request_picture  *pictures;    /* one per blob, once they were encoded */
+    request_heard     heard;       /* of dictations */
     str               bytes;       /* scratch of TOKEN events; guarded by order */
     bool              owner_stops; /* the stop texts are those of the settings */
     runtime_settings *settings;    /* its own; NULL: the model's */
@@ -221,6 +249,24 @@ typedef struct pictures_text {
 int pictures_rewrite(void *ctx, str *text, err *e); /* ctx: a pictures_text; for chat_input */
 /* Where the rows of x's pictures and sounds are in the prompt; the caller frees the list. */
 int pictures_place(const request *x, prompt *p, engine_rows **out, size_t *n_out, err *e);
+
+/* dictation.c */
+int dictation_open(runtime *r, err *e); /* other models open, too */
+/* found: the language that the model has found; -1: none. */
+int dictation_prompt(const runtime *r, const runtime_request *q, const trees *t, int32_t found, prompt *out, err *e);
+int dictation_guide(const request *x, const trees *t, const prompt *p, engine_guide **out, err *e);
+/* Whether the language must be found by itself: the text that came before must not have a say in it. */
+bool dictation_finds(const request *x, const trees *t);
+/* Whether the request wants times; then those are marks in the text, "<|1.20|>", behind "<|+27.300|>" for each part. */
+bool dictation_times(const runtime *r, const trees *t);
+/* The rows of the next part of the request's sound. */
+int  dictation_listen(request *x, const sound *s, const ears_stop *stop, const vision_rows **rows, err *e);
+void dictation_token(request *x, int32_t token); /* one was said */
+/* What a token adds to the text: a moment that nobody asked for nothing. */
+view dictation_token_text(const request *x, const engine_event *g);
+view dictation_text(request *x, view text); /* without the space with which it begins; all of other models' */
+/* A part ended so: whether another one follows; usage becomes that of all so far. False for all other models. */
+bool dictation_goes_on(request *x, runtime_finish finish, runtime_usage *usage);
 
 /* infill.c */
 bool infill_known(const tok *t);

@@ -293,9 +293,13 @@ static int encode_picture(runtime *r, const view *blob, request_picture *out, co
 static bool is_over(void *ctx) { return request_is_cancelled(ctx); }
 
 static int encode_sound(request *x, const view *blob, const vision_rows **rows, err *e) {
-    sound s;
-    int   rc = sound_read(&s, blob->data, blob->len, e);
-    if (rc == 0) rc = ears_encode(x->owner->ears, &s, &(ears_stop){ is_over, x }, rows, e);
+    sound     s;
+    int       rc = sound_read(&s, blob->data, blob->len, e);
+    ears_stop stop = { is_over, x };
+    if (rc == 0 && x->owner->dictation.known)
+        rc = dictation_listen(x, &s, &stop, rows, e);
+    else if (rc == 0)
+        rc = ears_encode(x->owner->ears, &s, &stop, rows, e);
     sound_deinit(&s);
     return rc;
 }
@@ -304,11 +308,13 @@ static int encode_sound(request *x, const view *blob, const vision_rows **rows, 
 static int check_sounds(const runtime *r, const runtime_request *q, err *e) {
     int     all = engine_context(r->engine), limit = q->n_ctx > 0 && q->n_ctx < all ? q->n_ctx : all, n;
     int64_t rows = 0;
+    if (r->dictation.known && q->n_blobs != 1)
+        return err_set(e, ERR_ARG, "this model (%s) writes down what is said in one sound at a time", r->info.family);
     for (size_t i = 0; i < q->n_blobs; i++) {
         if (!is_sound(&q->blobs[i])) continue;
         int rc = sound_count(q->blobs[i].data, q->blobs[i].len, &n, e);
         if (rc < 0) return err_wrap(e, rc, "sound %zu", i + 1);
-        rows += ears_rows(r->ears, n);
+        rows += ears_rows(r->ears, r->dictation.known ? 1 : n); /* its parts are all as long */
     }
     if (rows < limit) return 0; /* the prompt's other tokens are counted when it is there */
     return err_set(e, ERR_CONTEXT,
@@ -322,7 +328,7 @@ static int encode(request *x, err *e) {
     int      rc = pictures_refuse(r, &x->q, e);
     if (rc == 0) rc = check_sounds(r, &x->q, e);
     if (rc < 0) return rc;
-    x->pictures = arena_calloc(&x->mem, x->q.n_blobs, sizeof *x->pictures);
+    if (!x->pictures) x->pictures = arena_calloc(&x->mem, x->q.n_blobs, sizeof *x->pictures);
     if (!x->pictures) return err_set_nomem(e);
     for (size_t i = 0; i < x->q.n_blobs; i++) {
         const view        *blob = &x->q.blobs[i];
@@ -333,7 +339,8 @@ static int encode(request *x, err *e) {
         rc = p->sound ? encode_sound(x, blob, &rows, e) : encode_picture(r, blob, p, &rows, e);
         if (rc < 0) return err_wrap(e, rc, p->sound ? "sound %zu" : "picture %zu", i + 1);
         size_t floats = (size_t)rows->n * (size_t)rows->width;
-        float *copy = arena_alloc(&x->mem, floats * sizeof *copy);
+        /* Parts of a sound have rows in the same place, one after the other. */
+        float *copy = x->heard.again ? p->rows.data : arena_alloc(&x->mem, floats * sizeof *copy);
         if (!copy) return err_set_nomem(e);
         memcpy(copy, rows->data, floats * sizeof *copy);
         p->rows = *rows;

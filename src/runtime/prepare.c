@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "runtime/internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -75,7 +76,7 @@ int trees_parse(const runtime_request *q, arena *long_lived, arena *short_lived,
 }
 
 /* The template of this request: what the model was taught to transcribe with, the request's own, or NULL: the model's. */
-static int own_template(const runtime *r, const runtime_request *q, chat **out, err *e) {
+static int own_template(const runtime *r, const runtime_request *q, const trees *t, chat **out, err *e) {
     view text = q->template_text;
     if (q->transcribe) {
         const char *taught = r->ears ? ears_transcribes(r->ears) : NULL;
@@ -84,6 +85,13 @@ static int own_template(const runtime *r, const runtime_request *q, chat **out, 
                            "this model (%s) was taught no form of transcription: ask for it in a chat, with the sound",
                            r->info.family);
         if (q->n_blobs != 1) return err_set(e, ERR_ARG, "a transcription is of one sound");
+        if (json_bool(json_get(t->variables, "times"), false))
+            return err_set(e, ERR_ARG, "response_format: this model (%s) was taught no times", r->info.family);
+        const char *task = json_cstr(json_get(t->variables, "task"));
+        if (task && strcmp(task, "translate") == 0)
+            return err_set(e, ERR_UNSUPPORTED,
+                           "this model (%s) was not taught to translate: ask for it in a chat, with the sound",
+                           r->info.family);
         text = view_of(taught);
     }
     int rc = text.len ? chat_with_template(out, r->chat, text, e) : 0;
@@ -103,7 +111,7 @@ static int prompt_chat(const runtime *r, const wishes *w, const runtime_request 
     int rc = settings_messages(w, &messages, &a, e);
     if (rc == 0 && q->thinking == RUNTIME_THINK_ON && !r->info.can_think)
         rc = err_set(e, ERR_UNSUPPORTED, "thinking: this model does not mark its thoughts");
-    if (rc == 0) rc = own_template(r, q, &other, e);
+    if (rc == 0) rc = own_template(r, q, have, &other, e);
     if (rc == 0) {
         chat_input in = { .messages = messages,
                           .tools = q->tool_choice == RUNTIME_TOOLS_NONE ? NULL : have->tools,
@@ -181,6 +189,7 @@ static int prompt_embed(const runtime *r, const runtime_request *q, prompt *out,
 int prompt_make(const runtime *r, const wishes *w, const runtime_request *q, const trees *t, prompt *out, err *e) {
     int rc = pictures_refuse(r, q, e);
     if (rc < 0) return rc;
+    if (r->dictation.known) return dictation_prompt(r, q, t, -1, out, e);
     switch (q->task) {
     case RUNTIME_CHAT: return prompt_chat(r, w, q, t, out, e);
     case RUNTIME_COMPLETE: return prompt_text(r, q, out, e);
@@ -258,6 +267,14 @@ static int limit_context(const runtime *r, const runtime_request *q, prompt *p, 
     return 0;
 }
 
+/* With times: where the part of the sound begins that comes now. */
+static void tell_part(request *x) {
+    char          text[40];
+    int           n = snprintf(text, sizeof text, "<|+%.3f|>", (double)x->heard.at / SOUND_RATE);
+    runtime_event ev = { .kind = RUNTIME_CONTENT, .text = { text, (size_t)n } };
+    request_emit(x, &ev);
+}
+
 /* Events wait on order until STARTED is out. */
 static int submit(request *x, const engine_request *g, const prompt *p, err *e) {
     runtime *r = x->owner;
@@ -273,7 +290,8 @@ static int submit(request *x, const engine_request *g, const prompt *p, err *e) 
         if (x->cancelled) engine_cancel(r->engine, id);
         if (x->paused) engine_pause(r->engine, id);
         pthread_mutex_unlock(&r->lock);
-        request_emit(x, &ev);
+        if (!x->heard.again) request_emit(x, &ev);
+        if (g->sampling.together_from > 0) tell_part(x);
         if (x->q.echo) echo(x, p);
     }
     pthread_mutex_unlock(&x->order);
@@ -307,7 +325,7 @@ static int hand_over(request *x, prompt *p, const sampling_params *s, int max_to
                          .no_answer = q->no_answer,
                          .shown = x->owner->markers.data,
                          .n_shown = q->task == RUNTIME_CHAT && !q->raw_answer ? x->owner->markers.count : 0,
-                         .keep_special = q->raw_answer,
+                         .keep_special = q->raw_answer && (!x->owner->dictation.known || s->together_from > 0),
                          .no_cache = q->no_cache,
                          .no_drafts = q->no_drafts,
                          .draft_max = q->draft_max,
@@ -360,24 +378,30 @@ static int prepare(request *x, err *e) {
     trees                  t;
     arena                  a;
     int                    max_tokens = 0;
-    bool                   calls = false;
+    bool                   calls = false, dictates = x->owner->dictation.known;
     prompt_init(&p);
     arena_init(&a, 0);
     int rc = check(x->owner, q, e);
     if (rc == 0) rc = defaults_merge(&x->wishes, q, &s, e);
-    if (rc == 0) rc = defaults_mute(x->owner, &s, &x->mem, e);
+    if (rc == 0 && !dictates) rc = defaults_mute(x->owner, &s, &x->mem, e); /* a guide does, where it may */
     if (rc == 0) rc = find_breakers(chat_tokenizer(x->owner->chat), q, &breakers, e);
     if (rc == 0 && breakers.count) {
         s.dry_breakers = breakers.data;
         s.n_dry_breakers = breakers.count;
     }
     if (rc == 0) rc = trees_parse(q, &x->mem, &a, &t, e); /* answers are read with the tools in hand */
-    if (rc == 0) rc = prompt_make(x->owner, &x->wishes, q, &t, &p, e);
+    if (rc == 0 && (x->heard.times = dictation_times(x->owner, &t))) s.together_from = x->owner->dictation.timed;
+    if (rc == 0)
+        rc = dictates ? dictation_prompt(x->owner, q, &t, x->heard.language, &p, e)
+                      : prompt_make(x->owner, &x->wishes, q, &t, &p, e);
     if (rc == 0) rc = limit_context(x->owner, q, &p, &max_tokens, e);
-    if (rc == 0) rc = adapters_take(x->owner->adapters, q->lora, q->n_lora, &x->set, e);
-    if (rc == 0) rc = guides_get(x->owner, q, &t, &p, &guide, &calls, e);
+    if (rc == 0 && q->max_tokens > 0) max_tokens -= x->heard.usage.generated_tokens;
+    if (rc == 0 && (x->heard.finding = dictates && dictation_finds(x, &t))) max_tokens = 1;
+    if (rc == 0 && !x->set) rc = adapters_take(x->owner->adapters, q->lora, q->n_lora, &x->set, e);
+    if (rc == 0)
+        rc = dictates ? dictation_guide(x, &t, &p, &guide, e) : guides_get(x->owner, q, &t, &p, &guide, &calls, e);
     x->only_calls = calls && q->tool_choice >= RUNTIME_TOOLS_REQUIRED;
-    if (rc == 0) rc = answer_open(x, &t, &p, calls && q->stream_calls, e);
+    if (rc == 0 && !x->heard.again) rc = answer_open(x, &t, &p, calls && q->stream_calls, e);
     if (rc == 0) rc = draft_hint(x->owner, q, &hint, e);
     if (rc == 0 && request_is_cancelled(x)) rc = ERR_CANCELLED;
     for (size_t i = 0; rc == 0 && q->want_context && i < p.ids.count; i++) {

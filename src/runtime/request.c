@@ -93,6 +93,7 @@ static int request_open(request **out, runtime *r, const runtime_request *q, err
     x->refs = 1;
     x->q = *q;
     x->wishes = r->wishes;
+    x->heard.language = -1;
     x->submitted_at = clock_s();
     if (x->q.n_choices < 1) x->q.n_choices = 1;
     x->n_open = x->n_engine_open = x->n_unstopped = x->q.n_choices;

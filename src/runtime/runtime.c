@@ -70,9 +70,9 @@ static int describe(runtime *r, err *e) {
     const chat_format *f = chat_answer_format(r->chat);
     i->can_tools = i->can_chat && (f->generic || (chat_uses(r->chat, "tools") && f->syntax != CHAT_SYNTAX_NONE));
     i->can_think = chat_can_think(r->chat);
-    i->can_embed = true;
+    i->can_embed = !r->dictation.known;
     i->can_see = i->can_chat && r->eyes;
-    i->can_hear = i->can_chat && r->ears;
+    i->can_hear = (i->can_chat || r->dictation.known) && r->ears;
     i->n_vector = r->embed.size;
     i->can_rerank = r->rank_form || classify_scores(r);
     i->can_infill = i->can_generate && infill_known(chat_tokenizer(r->chat));
@@ -125,7 +125,9 @@ static int open_parts(runtime *r, const runtime_options *o, err *e) {
     r->info.drafters = runtime_drafters(g.speculate, g.draft_model != NULL, g.next != NULL);
     if ((rc = engine_open(&r->engine, r->model, chat_tokenizer(r->chat), &g, e)) < 0) return rc;
     if ((rc = adapters_open(&r->adapters, r->model, o, e)) < 0) return rc;
+    if ((rc = dictation_open(r, e)) < 0) return rc;
     defaults_sampling(&r->sampling, r->file);
+    if (r->dictation.known) r->sampling.temperature = 0;
     if ((rc = defaults_muted(r, e)) < 0) return rc;
     if ((rc = settings_open(r, &o->settings, e)) < 0) return rc;
     if ((rc = embedding_open(r, e)) < 0 || (rc = classify_open(r, e)) < 0 || (rc = rerank_open(r, e)) < 0)

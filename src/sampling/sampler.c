@@ -234,6 +234,21 @@ static void apply_mask(float *logits, size_t n_vocab, const uint32_t *mask) {
     }
 }
 
+/* Tokens from `from` on count together; where they win, the others are impossible. */
+static void weigh_together(float *logits, size_t n_vocab, size_t from) {
+    double alone = -INFINITY, most = -INFINITY, sum = 0;
+    if (from >= n_vocab) return;
+    for (size_t i = 0; i < n_vocab; i++) {
+        double *at = i < from ? &alone : &most, x = (double)fminf(logits[i], SAMPLING_LARGEST);
+        if (logits[i] > -INFINITY && x > *at) *at = x; /* not where it is NaN */
+    }
+    for (size_t i = from; i < n_vocab && most > -INFINITY; i++) {
+        if (logits[i] > -INFINITY) sum += (double)expf((float)((double)fminf(logits[i], SAMPLING_LARGEST) - most));
+    }
+    if (!(sum > 0) || !(most + log(sum) > alone)) return;
+    for (size_t i = 0; i < from; i++) logits[i] = -INFINITY;
+}
+
 int sampler_pick(const sampler *s, sampling_work *w, const sampling_request *r, sampling_result *out, err *e) {
     const sampling_params *p = &s->p;
     float                 *logits = r->logits;
@@ -249,6 +264,7 @@ int sampler_pick(const sampler *s, sampling_work *w, const sampling_request *r, 
     for (size_t i = 0; i < p->n_bias; i++) {
         if (p->bias[i].token >= 0 && (size_t)p->bias[i].token < w->n_vocab) logits[p->bias[i].token] += p->bias[i].bias;
     }
+    if (p->together_from > 0) weigh_together(logits, w->n_vocab, (size_t)p->together_from);
     /* Stages over the row come before stages over the set, whatever the order says: a set has no place for tokens that
      * a penalty would bring back. */
     for (int i = 0; i < p->n_order; i++) {

@@ -42,9 +42,9 @@ extern handler native_adapters, native_set_adapters, native_props, native_tokeni
     native_unload, native_classify;
 
 /* openai*.c */
-extern handler openai_transcribe, openai_chat, openai_complete, openai_embed, openai_models, openai_model,
-    openai_responses, openai_responses_count, openai_response_get, openai_response_delete, openai_response_items,
-    openai_conversations;
+extern handler openai_transcribe, openai_translate, openai_chat, openai_complete, openai_embed, openai_models,
+    openai_model, openai_responses, openai_responses_count, openai_response_get, openai_response_delete,
+    openai_response_items, openai_conversations;
 
 /* anthropic.c */
 extern handler anthropic_messages, anthropic_count;

@@ -58,6 +58,7 @@ const route server_routes[] = {
     { "POST", "/v1/completions", &api_openai, openai_complete, ROUTE_BODY },
     { "POST", "/v1/embeddings", &api_openai, openai_embed, ROUTE_BODY },
     { "POST", "/v1/audio/transcriptions", &api_openai_form, openai_transcribe, ROUTE_BODY },
+    { "POST", "/v1/audio/translations", &api_openai_form, openai_translate, ROUTE_BODY },
     { "POST", "/v1/responses", &api_responses, openai_responses, ROUTE_BODY },
     { "POST", "/v1/responses/input_tokens", &api_openai, openai_responses_count, ROUTE_BODY | ROUTE_SLOW },
     { "GET", "/v1/responses/{id}/input_items", &api_openai, openai_response_items, 0 },

@@ -27,7 +27,7 @@ static nn_part stage_part(const ears_family *f, const ears_rules *r, int no, con
     usual[1] = (nn_config_set){ "block_count", 1, false };
     usual[2] = (nn_config_set){ "embedding_length", r->mels, false };
     return (nn_part){ .arch = f->arch[no],
-                      .config = json_get(outer, "audio_config"),
+                      .config = f->flat ? outer : json_get(outer, "audio_config"),
                       .outer = outer,
                       .keys = "clip.audio",
                       .usual = usual,
@@ -51,11 +51,11 @@ static int open_stages(ears *h, const model_file *model, const model_file *mmpro
         if (part.arch) rc = stage_open(&h->stage[i], f, &part, a->stage_rows(&h->rules, i), o, e);
     }
     if (rc < 0) return rc;
-    const vision_stage *tower = &h->stage[EARS_TOWER], *last = &h->stage[EARS_PROJECTOR];
+    const vision_stage *tower = &h->stage[EARS_TOWER], *last = ears_last(h);
     const vision_stage *norm = a->arch[EARS_NORM] ? &h->stage[EARS_NORM] : NULL;
     int64_t             width_in = a->arch[EARS_TOWER] ? (int64_t)tower->width_out * h->rules.stack : h->rules.mels;
-    if (width_in != (norm ? norm : last)->width_in || (norm && norm->width_out != last->width_in) ||
-        (a->fit && !a->fit(h)))
+    bool                meet = last == tower || width_in == (norm ? norm : last)->width_in;
+    if (!meet || (norm && norm->width_out != last->width_in) || (a->fit && !a->fit(h)))
         return err_set(e, ERR_FORMAT, "%s: tower and projector do not fit each other", model_file_path(f));
     if (last->width_out * h->parts != width)
         return err_set(e, ERR_ARG, "%s makes rows of %d for a language model of %d: it belongs to another one",
@@ -172,7 +172,7 @@ int ears_go_on(const ears *h, err *e) {
 }
 
 int ears_encode(ears *h, const sound *s, const ears_stop *stop, const vision_rows **out, err *e) {
-    vision_rows made = { .n = (int)ears_rows(h, s->n), .width = h->stage[EARS_PROJECTOR].width_out * h->parts };
+    vision_rows made = { .n = (int)ears_rows(h, s->n), .width = ears_last(h)->width_out * h->parts };
     make_key(h, s, made.key);
     if ((*out = keep_find(&h->keep, made.key))) return 0;
     made.data = malloc((size_t)made.n * (size_t)made.width * sizeof *made.data);

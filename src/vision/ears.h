@@ -37,6 +37,8 @@ const char *ears_said(const ears *h); /* the placeholder with the words that tem
 /* A template that asks for the words of a sound as the model was taught, with the variables "language" and "prompt"
  * where they are known; NULL: it was taught no such thing. */
 const char *ears_transcribes(const ears *h);
+/* Samples that the language model hears at once, and longer sounds come to it in parts; 0: any number. */
+int ears_longest(const ears *h);
 /* Appends what stands for a sound of so many samples in the prompt. */
 int     ears_write(const ears *h, int n_samples, str *out, err *e);
 int64_t ears_rows(const ears *h, int n_samples); /* how many stand for a sound of so many samples */

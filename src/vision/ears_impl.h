@@ -46,6 +46,8 @@ typedef struct ears_family {
     size_t             n_front;
     unsigned           how;    /* the family's own */
     bool               alone;  /* its mmproj files have no eyes: others with this projector do */
+    bool               flat;   /* the encoder's fields stand in config.json itself, beside the decoder's */
+    bool               single; /* a piece is all that the language model hears at once */
     bool               ragged; /* the last row of a piece may have fewer places than others */
     /* The sizes; what makes no sense is refused behind it. config: as source_outer, whose audio_config is the encoder's;
      * or NULL. */
@@ -70,6 +72,11 @@ struct ears {
     int                parts; /* of a row, the first of which is ours */
     const ears_stop   *stop;  /* of the sound at hand; NULL: there is none */
 };
+
+/* The stage whose rows the language model gets. */
+static inline const vision_stage *ears_last(const ears *h) {
+    return &h->stage[h->family->arch[EARS_PROJECTOR] ? EARS_PROJECTOR : EARS_TOWER];
+}
 
 /* ears.c: asked by encode before each piece; 0, or ERR_CANCELLED. */
 int ears_go_on(const ears *h, err *e);
@@ -105,7 +112,7 @@ int ears_rules_read(ears_rules *r, const ears_family *f, const model_file *model
 int64_t ears_meta(const model_file *f, const char *key);
 int64_t ears_number(const json_value *v, const char *key, int64_t dflt);
 
-extern const ears_family ears_voxtral, ears_qwen2_audio, ears_flamingo, ears_music, ears_glmasr, ears_ultravox,
-    ears_qwen_omni, ears_qwen3_omni, ears_qwen3_asr, ears_gemma3n, ears_gemma4, ears_gemma4_samples;
+extern const ears_family ears_whisper, ears_voxtral, ears_qwen2_audio, ears_flamingo, ears_music, ears_glmasr,
+    ears_ultravox, ears_qwen_omni, ears_qwen3_omni, ears_qwen3_asr, ears_gemma3n, ears_gemma4, ears_gemma4_samples;
 
 #endif

@@ -8,10 +8,11 @@
 
 enum { MAX_BINS = 257, MAX_SAMPLES = 1 << 14, MAX_POSITIONS = 1 << 16, MAX_PREPROCESSOR = 1 << 20 };
 
-static const ears_family *const families[] = { &ears_voxtral,   &ears_qwen2_audio, &ears_flamingo,
-                                               &ears_music,     &ears_glmasr,      &ears_ultravox,
-                                               &ears_qwen_omni, &ears_qwen3_asr,   &ears_qwen3_omni,
-                                               &ears_gemma3n,   &ears_gemma4,      &ears_gemma4_samples };
+static const ears_family *const families[] = { &ears_whisper,       &ears_voxtral,   &ears_qwen2_audio,
+                                               &ears_flamingo,      &ears_music,     &ears_glmasr,
+                                               &ears_ultravox,      &ears_qwen_omni, &ears_qwen3_asr,
+                                               &ears_qwen3_omni,    &ears_gemma3n,   &ears_gemma4,
+                                               &ears_gemma4_samples };
 
 static bool is_one_of(const char *const *list, view text) {
     for (; *list; list++) {
@@ -32,7 +33,7 @@ static bool fits(const ears_family *f, const model_file *model, const model_file
                 names_projector(f, mmproj, "clip.audio.projector_type"));
     const char *type = json_cstr(json_get(model_file_config(model), "model_type"));
     return type && is_one_of(f->types, view_of(type)) &&
-           json_is(json_get(source_outer(model), "audio_config"), JSON_K_OBJECT);
+           (f->flat || json_is(json_get(source_outer(model), "audio_config"), JSON_K_OBJECT));
 }
 
 const ears_family *ears_family_find(const model_file *model, const model_file *mmproj) {

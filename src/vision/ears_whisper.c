@@ -2,6 +2,7 @@
 /*
  * From samples to rows where the encoder is Whisper's.
  *
+ *     Whisper           each piece, padded with silence, has a spectrum of its own; silence is heard
  *     Voxtral           the spectrum of all of a sound, padded with silence to whole pieces of 30 s; silence is heard
  *     Qwen 2 Audio,     each piece has a spectrum of its own; only places of the sound are seen. What Qwen 2 Audio's
  *     Audio Flamingo 3  reference cuts off after 30 s follows in further pieces here
@@ -168,7 +169,9 @@ static int run(ears *h, const scratch *x, int places, const vision_order *order,
         rc = stage_run(&h->stage[EARS_NORM], &(stage_step){ .n = n_out, .in = x->rows, .out = x->normed }, e);
         if (rc == 0) turn_rows(&h->rules, x, n_out, (size_t)h->stage[EARS_NORM].width_out);
     }
-    if (rc == 0 && n_out)
+    if (rc == 0 && ears_last(h) == &h->stage[EARS_TOWER])
+        memcpy(out, x->rows, (size_t)n_out * (size_t)ears_last(h)->width_out * sizeof *out);
+    else if (rc == 0 && n_out)
         rc = stage_run(&h->stage[EARS_PROJECTOR],
                        &(stage_step){ .n = n_out, .in = x->normed ? x->normed : x->rows, .out = out }, e);
     return rc;
@@ -228,8 +231,24 @@ static int encode_pieces(ears *h, const sound *s, float *out, err *e) {
         sound   now = { .n = (int)(s->n - at < piece ? s->n - at : piece), .at = s->at + at };
         int64_t n = now.n == piece ? h->rules.positions / h->rules.stack : rows_rest(&h->rules, now.n, at == 0);
         if (n) rc = encode_piece(h, &x, &now, (int)n, out, e);
-        out += (size_t)n * (size_t)h->stage[EARS_PROJECTOR].width_out;
+        out += (size_t)n * (size_t)ears_last(h)->width_out;
         x.piece++;
+    }
+    free_scratch(&x);
+    return rc;
+}
+
+int ears_longest(const ears *h) { return h->family->single ? (int)piece_samples(&h->rules) : 0; }
+
+/* All places of every piece, however short it is. */
+static int encode_padded(ears *h, const sound *s, float *out, err *e) {
+    int64_t piece = piece_samples(&h->rules);
+    scratch x = { 0 };
+    int     rc = take_scratch(&x, h, e);
+    for (int64_t at = 0; rc == 0 && at < s->n; at += piece) {
+        sound now = { .n = (int)(s->n - at < piece ? s->n - at : piece), .at = s->at + at };
+        rc = encode_piece(h, &x, &now, h->rules.positions, out, e);
+        out += (size_t)h->rules.positions * (size_t)ears_last(h)->width_out;
     }
     free_scratch(&x);
     return rc;
@@ -346,6 +365,13 @@ static void read_stacked(ears_rules *r, const json_value *config, const model_fi
                                  : -1);
 }
 
+static void read_padded(ears_rules *r, const json_value *config, const model_file *mmproj) {
+    (void)mmproj;
+    r->mels = small(ears_number(config, "num_mel_bins", 80));
+    r->positions = r->table = small(ears_number(config, "max_source_positions", 1500));
+    r->stack = 1;
+}
+
 static void read_pooled(ears_rules *r, const json_value *config, const model_file *mmproj) {
     read_common(r, config, mmproj);
     r->stack = 2;
@@ -389,6 +415,23 @@ static const ears_field front[] = {
 #define IN_PIECES                                                                                                      \
     .most = MOST_PLACES, .stage_rows = stage_rows, .fit = fit, .rows = rows_heard, .encode = encode_pieces,            \
     .spectrum = piece_spectrum
+
+const ears_family ears_whisper = { .types = NAMES("whisper"),
+                                   .projectors = (const char *const[]){ NULL },
+                                   .word = "<|startoflm|>",
+                                   .before = "",
+                                   .after = "",
+                                   .arch = { [EARS_TOWER] = &models_whisper_ears },
+                                   FRONT,
+                                   .flat = true,
+                                   .single = true,
+                                   .read = read_padded,
+                                   .most = MOST_PLACES,
+                                   .stage_rows = stage_rows,
+                                   .fit = fit,
+                                   .rows = rows_whole,
+                                   .encode = encode_padded,
+                                   .spectrum = piece_spectrum };
 
 const ears_family ears_voxtral = {
     .types = NAMES("voxtral"),

@@ -45,6 +45,9 @@ SAID = {"qwen2_audio": "<|audio_bos|><|AUDIO|><|audio_eos|>", "qwen2_5_omni": "<
 for name, said in SAID.items():
     words = re.findall("<[^>]*>", said)
     SPECIAL[name] = dict(zip((151, 150, 152), words)) if len(words) == 3 else {150: words[0]}
+SPECIAL["whisper"] = {99: "<|endoftext|>", 100: "<|startoftranscript|>", 101: "<|en|>", 102: "<|de|>", 103: "<|yue|>", 104: "<|translate|>",
+                      105: "<|transcribe|>", 106: "<|startoflm|>", 107: "<|startofprev|>", 108: "<|nospeech|>", 109: "<|notimestamps|>",
+                      **{110 + i: f"<|{0.02 * i:.2f}|>" for i in range(50)}}
 SPECIAL["musicflamingo"].update({151: "<|sound_bos|>", 152: "<|sound_eos|>"})
 SPECIAL["gemma3n"][100] = "<start_of_audio>"
 SPECIAL["qwen3_asr"].update({157: "<|im_start|>", 158: "<|im_end|>", 159: "<asr_text>"})
@@ -53,7 +56,7 @@ for qwen in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5"):
 
 
 def make(family, folder, template=None, n_vocab=160):
-    shutil.copytree(os.path.join(SOUNDS if family == "voxtral" else HEARING if family in SAID else GOLDEN, family), folder,
+    shutil.copytree(os.path.join(SOUNDS if family == "voxtral" else HEARING if family in SAID or family == "whisper" else GOLDEN, family), folder,
                     ignore=shutil.ignore_patterns("golden.json", "pixels.u8", "mel.f32", "rows.f32", "logits.f32"))
     special = {0: "<pad>", 1: "<eos>", 2: "<bos>", **SPECIAL[family]}
     letters = ["\u0120"] + [chr(c) for c in range(33, 127)] + ["\u010a"]  # space and line break as GPT-2 writes them
@@ -70,8 +73,10 @@ def make(family, folder, template=None, n_vocab=160):
     with open(os.path.join(folder, "tokenizer.json"), "w") as f:
         json.dump(doc, f)
     with open(os.path.join(folder, "tokenizer_config.json"), "w") as f:
-        json.dump({"bos_token": "<bos>", "eos_token": "<eos>", "tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": False,
-                   "chat_template": template or TEMPLATES.get(family, PLAIN)}, f)
+        fields = {"bos_token": "<bos>", "eos_token": special.get(99, special[1]), "tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": False}
+        if family != "whisper":  # it has none
+            fields["chat_template"] = template or TEMPLATES.get(family, PLAIN)
+        json.dump(fields, f)
     return folder
 
 

@@ -17,7 +17,7 @@ typedef struct gen {
     nn_model *m;
     nn_tape  *t;
     nn_state *state;
-    int       type, n_embd, layer;
+    int       type, n_embd, layer, until;
     float     eps;
 } gen;
 
@@ -196,6 +196,7 @@ static nn_buf attention(gen *g, nn_buf h, bool window) {
                        .scale = 1.0f / sqrtf((float)dim) };
     if (window && suite_chance(g->s, 30)) a.window = suite_int(g->s, 1, st.window); /* reads less than is kept */
     if (window && suite_chance(g->s, 30)) a.chunk = a.window;
+    if (!window) a.until = g->until;
     if (suite_chance(g->s, 30)) a.softcap = 8.0f;
     if (suite_chance(g->s, 30)) a.sinks = vec(g, "sinks", n_head, 0, 1);
     if (suite_chance(g->s, 30)) a.alibi = vec(g, "alibi", n_head, 0.3, 0.1)->data;
@@ -531,10 +532,11 @@ nn_model *gen_model(suite *s, gen_want want) {
     int              n_layer = want.n_layer ? want.n_layer : suite_int(s, 1, 3);
     gen              g;
     nn_model        *m = empty(s, &g, want.type == GEN_ANY ? types[suite_int(s, 0, 5)] : want.type, n_layer);
+    g.until = want.until;
     g.n_embd = width_for(s, g.type);
     ((nn_dims *)(uintptr_t)m->dims)->n_embd = g.n_embd;
     nn_buf x = nn_embed(g.t, mat(&g, "embd", m->dims->n_vocab, g.n_embd, 0), suite_chance(s, 50) ? 3.0f : 0.0f);
-    if (suite_chance(s, 30)) nn_embed_positions(g.t, x, mat(&g, "pos_embd", 40, g.n_embd, 0), suite_int(s, 0, 2));
+    if (suite_chance(s, 30)) nn_embed_positions(g.t, x, mat(&g, "pos_embd", 40, g.n_embd, 0), suite_int(s, -5, 2));
     bool whole = want.mixer == GEN_STEP;
     if (whole) nn_embed_segments(g.t, x, mat(&g, "segments", suite_int(s, 1, 2), g.n_embd, 0));
     for (g.layer = 0; g.layer < n_layer; g.layer++) {

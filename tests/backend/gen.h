@@ -25,6 +25,7 @@ typedef struct gen_want {
     int type;       /* tensor_type of matrices, where their rows are whole blocks of it; GEN_ANY */
     int mixer, ffn; /* of the first layer; GEN_ANY. The other layers are any */
     int n_layer;    /* 0: 1 to 3 */
+    int until;      /* of layers that keep all positions: the first one that is not seen; 0: any may be */
 } gen_want;
 
 nn_model *gen_model(suite *s, gen_want want); /* never NULL: without memory the program ends */

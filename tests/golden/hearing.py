@@ -215,6 +215,10 @@ def run_case(name, model, extractor, names, folders, rng, files):
         files["rows.f32"] += rows.contiguous().numpy().astype("<f4").tobytes()
         return case
     texts = KIN[name].texts if name in KIN else VOCAB
+    if hasattr(KIN.get(name), "ask"):
+        with torch.no_grad():
+            ids, logits = KIN[name].ask(model, args, rng, counts, LAST - 1)
+        return keep_case(names, counts, ids, rows, logits, texts, files)
     x = torch.tensor([KIN[name].prompt(ids, counts) if name in KIN else ids])
     ids = [AUDIO if a == AUDIO else b for a, b in zip(ids, x[0].tolist())]
     call = dict(args, input_ids=x, attention_mask=torch.ones_like(x), use_cache=False)
@@ -222,6 +226,10 @@ def run_case(name, model, extractor, names, folders, rng, files):
         call["mm_token_type_ids"] = (x == AUDIO).long() * 3
     with torch.no_grad():
         logits = model(**call).logits[0].float()
+    return keep_case(names, counts, ids, rows, logits, texts, files)
+
+
+def keep_case(names, counts, ids, rows, logits, texts, files):
     assert torch.isfinite(logits).all() and torch.isfinite(rows).all()
     case = {"sounds": names, "counts": counts, "tokens": ids, "rows_at": len(files["rows.f32"]) // 4, "row_std": float(rows.std()),
             "logits_at": len(files["logits.f32"]) // 4, "logit_std": float(logits[:, :texts].std())}
@@ -286,12 +294,20 @@ def make(name, outdir, folders):
             f = kin.spectrum(x, bins) if kin else spectra(name, extractor_of(pre, bins), [x])[1][0]
             doc["spectra"].append({"sound": n, "bins": bins, "frames": int(f.shape[0]), "at": len(files["mel.f32"]) // 4, "std": float(f.std())})
             files["mel.f32"] += f.float().contiguous().numpy().astype("<f4").tobytes()
-    for names in CASES:
+    for names in getattr(kin, "cases", CASES):
         try:
             doc["cases"].append(run_case(name, model, None if kin else extractor_of(pre, pre["feature_size"]), names, folders, rng, files))
         except Exception:
             print("   case", names)
             traceback.print_exc()
+    if hasattr(kin, "dictate"):
+        from hearing_kin import GENERATION
+
+        with torch.no_grad():
+            doc["dictations"] = kin.dictate(model, lambda n: read_sound(folders, n))
+        with open(os.path.join(outdir, "generation_config.json"), "w") as f:
+            json.dump(GENERATION, f, indent=2)
+            f.write("\n")
     for k, v in files.items():
         if not v:
             continue

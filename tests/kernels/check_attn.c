@@ -19,6 +19,7 @@ typedef struct scene {
     kv_layout layout;
     int       n, n_head, window, end_step; /* end_step: rows see up to the next multiple of it (0: causal) */
     bool      causal, sinks, alibi;
+    int       until;             /* 0: none */
     int       after, bias_reach; /* after: not causal; bias_reach -1: no biases */
     int       apart;             /* terms by distance for each head; 0: none */
     float     softcap, q_scale, k_scale;
@@ -256,6 +257,7 @@ static attn_args args_of(const scene *s, const data *d, float *out) {
         .pos = d->pos,
         .row_end = s->end_step ? d->row_end : NULL,
         .window = s->window,
+        .until = s->until,
         .causal = s->causal,
         .scale = 1.0f / sqrtf((float)l->k_dim),
         .softcap = s->softcap,
@@ -564,6 +566,7 @@ static void check_scene(check *c, const kernels *k, const scene *s) {
         for (int h = 0; h < s->n_head; h++) {
             int64_t lo, hi;
             attn_row_range(&a, t, &lo, &hi);
+            CHECK(c, !s->until || hi <= s->until, "row %d sees up to %lld", t, (long long)hi);
             const double tol = reference(c, s, &d, t, h, lo, hi, want);
             const float *got = d.out + ((size_t)t * (size_t)s->n_head + (size_t)h) * (size_t)l->v_dim;
             double       worst = 0;
@@ -584,12 +587,13 @@ static void check_scene(check *c, const kernels *k, const scene *s) {
         if (!c->quick) check_pieces(c, k, s, &d, pieces[check_int(c, 0, 3)]);
     }
     if (c->n_failed > failed) {
-        printf("  in: k %s v %s pages of %d, n %d, heads %d/%d, dims %d/%d%s, causal %d window %d end_step %d sinks %d "
+        printf("  in: k %s v %s pages of %d, n %d, heads %d/%d, dims %d/%d%s, causal %d window %d until %d end_step %d "
+               "sinks %d "
                "alibi %d "
                "softcap %g q_scale %g\n",
                type_names[l->k_type], type_names[l->v_type], l->tokens, s->n, s->n_head, l->n_kv, l->k_dim, l->v_dim,
-               l->v_in_k ? " v in k" : "", s->causal, s->window, s->end_step, s->sinks, s->alibi, (double)s->softcap,
-               (double)s->q_scale);
+               l->v_in_k ? " v in k" : "", s->causal, s->window, s->until, s->end_step, s->sinks, s->alibi,
+               (double)s->softcap, (double)s->q_scale);
     }
     pages_close(c, &d);
     data_close(c, &d);
@@ -622,6 +626,7 @@ static scene random_scene(check *c) {
     s.n = check_int(c, 0, 5) ? check_int(c, 1, 160) : check_int(c, 160, 330);
     if (check_int(c, 0, 2) == 0) s.window = check_int(c, 1, s.n);
     s.causal = check_int(c, 0, 4) != 0;
+    if (check_int(c, 0, 7) == 0) s.until = check_int(c, 1, s.n);
     if (s.causal && check_int(c, 0, 7) == 0) s.end_step = check_int(c, 1, 50);
     if (!s.causal && check_int(c, 0, 1)) s.after = check_int(c, 1, 70);
     s.bias_reach = check_int(c, 0, 2) ? -1 : check_int(c, 0, 140);

@@ -59,7 +59,7 @@ static void embed(cpu_exec *x, const nn_op *op, int worker) {
     for (int64_t t = lo; t < hi; t++) {
         int64_t at =
             op->kind == NN_OP_EMBED_SEG ? (b->segment ? b->segment[t] : 0) : (int64_t)b->pos[t] + op->u.embed.offset;
-        tensor_mat_dequant_row(m->at, 0, at < m->rows ? at : m->rows - 1, row);
+        tensor_mat_dequant_row(m->at, 0, at < 0 ? 0 : at < m->rows ? at : m->rows - 1, row);
         x->k.ops.add(y + t * m->cols, y + t * m->cols, row, m->cols);
     }
 }

@@ -103,6 +103,7 @@ attn_args cpu_attn_of(cpu_exec *x, const nn_op *op, int s) {
                         .row_begin = spans ? b->row_begin + t0 : NULL,
                         .window = step && spec->reach ? spec->reach + 1 : spec->window,
                         .chunk = spec->chunk,
+                        .until = spec->until,
                         .causal = !step,
                         .after = spec->reach,
                         .scale = spec->scale,

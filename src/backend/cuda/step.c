@@ -128,7 +128,7 @@ static int64_t embed_row(const nn_batch *b, const nn_op *op, int t) {
                  : op->kind == NN_OP_EMBED_POS ? (int64_t)b->pos[t] + op->u.embed.offset
                  : b->segment                  ? b->segment[t]
                                                : 0;
-    return id < op->u.embed.table->rows ? id : op->u.embed.table->rows - 1;
+    return id < 0 ? 0 : id < op->u.embed.table->rows ? id : op->u.embed.table->rows - 1;
 }
 
 /* Rows as the file has them; the op makes them f32. */

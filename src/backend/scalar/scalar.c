@@ -193,6 +193,7 @@ static void embed(scalar_exec *x, const nn_op *op) {
                      : b->segment                  ? b->segment[t]
                                                    : 0;
         if (id >= m->rows) id = m->rows - 1;
+        if (id < 0) id = 0;
         tensor_mat_dequant_row(m->at, 0, id, x->row);
         for (int64_t i = 0; i < m->cols; i++) {
             float v = x->row[i] * op->u.embed.scale;

@@ -63,7 +63,8 @@ static int64_t sees_from(const nn_batch *b, int t, const nn_attn_spec *a) {
     return a->window > 0 && from > 0 ? from : 0;
 }
 static int64_t sees_to(const nn_batch *b, int t, const nn_attn_spec *a) {
-    return b->row_end && !a->strict ? b->row_end[t] : (int64_t)b->pos[t] + 1;
+    int64_t to = b->row_end && !a->strict ? b->row_end[t] : (int64_t)b->pos[t] + 1;
+    return a->until && a->until < to ? a->until : to;
 }
 
 /* score[j] for positions lo..hi becomes its softmax; the sink takes part in the sum only. */

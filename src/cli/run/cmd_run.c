@@ -243,7 +243,7 @@ static int join_input(const cli_args *a, char **out, err *e) {
     return rc;
 }
 
-/* The prompt that was typed or piped; *out stays NULL for a chat. */
+/* The prompt that was typed or piped; *out stays NULL for a chat. A sound may come without words. */
 static int read_prompt(const cli_args *a, char **out, err *e) {
     int rc = 0;
     if (cli_arg(a, 1) && has_input(a)) {
@@ -254,10 +254,12 @@ static int read_prompt(const cli_args *a, char **out, err *e) {
     } else if (!isatty(STDIN_FILENO)) {
         rc = read_input(a, out, e);
     }
+    bool heard = cli_string(a, "audio", NULL) != NULL;
+    if (rc == 0 && !*out && heard && !(*out = strdup(""))) rc = err_set_nomem(e);
     if (rc < 0) return rc;
     if (!*out && cli_flag(a, "json")) return err_set(e, ERR_ARG, "--json needs a prompt");
     if (!*out && !isatty(STDOUT_FILENO)) return err_set(e, ERR_ARG, "a conversation needs a terminal; give a prompt");
-    if (*out && !**out) return err_set(e, ERR_ARG, "the prompt is empty");
+    if (*out && !**out && !heard) return err_set(e, ERR_ARG, "the prompt is empty");
     if (cli_flag(a, "raw") && !*out) return err_set(e, ERR_ARG, "--raw needs a prompt");
     return 0;
 }

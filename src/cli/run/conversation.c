@@ -69,11 +69,14 @@ int conversation_add_media(conversation *c, const char *content, const view *blo
     str_init(&json);
     str_puts(&json, "{\"role\": \"user\", \"content\": [");
     for (size_t i = 0; i < n; i++)
-        str_printf(&json, "{\"type\": \"%s\", \"blob\": %zu}, ",
+        str_printf(&json, "%s{\"type\": \"%s\", \"blob\": %zu}", i ? ", " : "",
                    sound_is(blobs[i].data, blobs[i].len) ? "audio" : "image", i);
-    str_puts(&json, "{\"type\": \"text\", \"text\": ");
-    str_put_json(&json, content, strlen(content));
-    str_puts(&json, "}]}");
+    if (*content) {
+        str_puts(&json, ", {\"type\": \"text\", \"text\": ");
+        str_put_json(&json, content, strlen(content));
+        str_puts(&json, "}");
+    }
+    str_puts(&json, "]}");
     return add(c, "user", content, &json, e);
 }
 

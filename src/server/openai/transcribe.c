@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * POST /v1/audio/transcriptions: the words that are said in a sound, of models that were taught to write them down
- * (Voxtral, Qwen 3 ASR). The body is a form with a file, as OpenAI's clients send it, or the same members as JSON with
+ * (Whisper, Voxtral, Qwen 3 ASR). /v1/audio/translations: the same in English (Whisper). The body is a form with a file, as OpenAI's clients send it, or the same members as JSON with
  * the file in base64; a form becomes such JSON here, so that there is one way of reading it. The model's template for
  * this is the worker's to know (runtime_request.transcribe).
  *
@@ -12,7 +12,9 @@
 #include "server/http/base64.h"
 #include "server/http/multipart.h"
 #include "server/openai/openai.h"
+#include "server/openai/times.h"
 #include "server/params.h"
+#include "sound/sound.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -169,11 +171,16 @@ const api api_openai_form = { "openai", openai_put_error, put_stream_error, .hea
 
 /* --- answers --- */
 
+typedef enum transcribe_form { FORM_JSON, FORM_TEXT, FORM_VERBOSE, FORM_SRT, FORM_VTT } transcribe_form;
+
 typedef struct transcribe_state {
     collect answer;
-    bool    stream, plain; /* plain: a text, not JSON */
-    bool    begun;         /* it is known where the words begin */
-    size_t  from, sent;    /* where; bytes of the content */
+    bool    stream, translate;
+    int     form;        /* transcribe_form; from VERBOSE on with times */
+    double  seconds;     /* of the sound */
+    char    language[4]; /* that was named; empty: none */
+    bool    begun;       /* it is known where the words begin */
+    size_t  from, sent;  /* where; bytes of the content */
     str     event;
 } transcribe_state;
 
@@ -253,16 +260,72 @@ static void stream_over(exchange *x) {
     openai_put_event(x, &s->event);
 }
 
+/* As OpenAI has it, but for what is not known here: tokens, and how sure the model is. */
+static void put_verbose(const transcribe_state *s, const times *t, str *out) {
+    str words;
+    jw  w = jw_of(out);
+    str_init(&words);
+    times_put_text(t, &words);
+    jw_open(&w, '{');
+    jw_put_cstr(&w, "task", s->translate ? "translate" : "transcribe");
+    if (t->language.len || s->language[0])
+        jw_put_text(&w, "language", t->language.len ? t->language : view_of(s->language));
+    jw_put_real(&w, "duration", s->seconds);
+    jw_put_text(&w, "text", (view){ str_cstr(&words), words.len });
+    jw_key(&w, "segments");
+    jw_open(&w, '[');
+    for (size_t i = 0; i < t->n; i++) {
+        jw_open(&w, '{');
+        jw_put_int(&w, "id", (int64_t)i);
+        jw_put_real(&w, "start", t->pieces[i].begin);
+        jw_put_real(&w, "end", t->pieces[i].end);
+        jw_put_text(&w, "text", t->pieces[i].text);
+        jw_close(&w, '}');
+    }
+    jw_close(&w, ']');
+    put_usage(&w, &s->answer);
+    jw_close(&w, '}');
+    out->failed = out->failed || !str_ok(&words);
+    str_deinit(&words);
+}
+
+static void reply_timed(exchange *x) {
+    static const char *const types[] = { [FORM_VERBOSE] = "application/json",
+                                         [FORM_SRT] = "text/plain; charset=utf-8",
+                                         [FORM_VTT] = "text/vtt; charset=utf-8" };
+    transcribe_state        *s = x->state;
+    const str               *said = &s->answer.choices[0].content;
+    times                    t;
+    str                      out;
+    str_init(&out);
+    times_read(&t, (view){ str_cstr(said), said->len }, s->seconds);
+    if (s->form == FORM_VERBOSE)
+        put_verbose(s, &t, &out);
+    else
+        (s->form == FORM_SRT ? times_put_srt : times_put_vtt)(&t, &out);
+    if (t.failed || !collect_ok(&s->answer)) {
+        str_deinit(&out);
+        exchange_error_nomem(x);
+    } else {
+        exchange_reply(x, 200, types[s->form], &out);
+    }
+    times_deinit(&t);
+}
+
 static void reply_whole(exchange *x) {
     transcribe_state *s = x->state;
     view              words = words_of(s);
     str               out;
+    if (s->form >= FORM_VERBOSE) {
+        reply_timed(x);
+        return;
+    }
     if (!collect_ok(&s->answer)) {
         exchange_error_nomem(x);
         return;
     }
     str_init(&out);
-    if (s->plain) {
+    if (s->form == FORM_TEXT) {
         str_append(&out, words.data, words.len);
         str_push(&out, '\n');
         exchange_reply(x, 200, "text/plain; charset=utf-8", &out);
@@ -312,7 +375,7 @@ static bool is_language(view v) {
     return v.len == 2 || v.len == 3;
 }
 
-static bool read_variables(exchange *x, runtime_request *q) {
+static bool read_variables(exchange *x, runtime_request *q, bool translate, bool timed, char named[4]) {
     view language = { "", 0 }, prompt = { "", 0 };
     str  variables;
     if (read_string(&x->in, &x->body, "language", &language) && language.len && !is_language(language)) {
@@ -325,6 +388,9 @@ static bool read_variables(exchange *x, runtime_request *q) {
     jw_open(&w, '{');
     jw_put_text(&w, "language", language);
     jw_put_text(&w, "prompt", prompt);
+    if (language.len < 4) memcpy(named, language.data, language.len);
+    if (timed) jw_put_bool(&w, "times", true);
+    jw_put_cstr(&w, "task", translate ? "translate" : "transcribe");
     jw_close(&w, '}');
     return copy_text(x, &variables, &q->template_vars) != NULL;
 }
@@ -338,10 +404,12 @@ static void refuse_members(exchange *x) {
     }
 }
 
-void openai_transcribe(exchange *x) {
-    static const char *const formats[] = { "json", "text", NULL };
+static void ask(exchange *x, bool translate) {
+    static const char *const formats[] = { "json", "text", "verbose_json", "srt", "vtt", NULL };
     runtime_request         *q = exchange_requests(x, 1);
-    int                      form = 0;
+    int                      form = 0, n = 0;
+    char                     named[4] = "";
+    err                      e;
     view                     model;
     bool                     stream = false;
     if (!q) return;
@@ -353,11 +421,15 @@ void openai_transcribe(exchange *x) {
     q->sampling.temperature = 0;
     refuse_members(x);
     if (!x->in.failed && !read_sound(x, q)) return;
-    if (!read_variables(x, q)) return;
+    read_choice(&x->in, &x->body, "response_format", formats, &form);
+    if (!read_variables(x, q, translate, form >= FORM_VERBOSE, named)) return;
     params_numbers(&x->in, &x->body, SAMPLING_BY_OPENAI, q);
     params_max_tokens(x, &x->body, "max_tokens", q);
-    read_choice(&x->in, &x->body, "response_format", formats, &form);
     read_bool(&x->in, &x->body, "stream", &stream);
+    if (stream && form >= FORM_VERBOSE) {
+        node at = node_get(&x->body, "response_format");
+        reader_fail(&x->in, &at, "with times comes whole, without stream");
+    }
     if (x->in.failed) {
         exchange_reject(x);
         return;
@@ -370,7 +442,11 @@ void openai_transcribe(exchange *x) {
         return;
     }
     s->stream = stream;
-    s->plain = form == 1;
+    s->translate = translate;
+    s->form = form;
+    memcpy(s->language, named, sizeof s->language);
+    if (q->n_blobs == 1 && sound_count(q->blobs[0].data, q->blobs[0].len, &n, &e) == 0)
+        s->seconds = (double)n / SOUND_RATE;
     exchange_run(x, &(exchange_work){ .model = model,
                                       .keep_alive_ms = HOST_KEEP_DEFAULT,
                                       .requests = q,
@@ -380,3 +456,7 @@ void openai_transcribe(exchange *x) {
                                       .on_over = stream_over,
                                       .on_reply = reply_whole });
 }
+
+void openai_transcribe(exchange *x) { ask(x, false); }
+
+void openai_translate(exchange *x) { ask(x, true); }

@@ -195,7 +195,24 @@ static void test_relaid_configs(void **state) {
     test_temp_dir_remove(dir);
 }
 
+/* A decoder whose golden stands with those that hear: their ears are test_hearing_hostile's. */
+static void test_decoder_of_sounds(void **state) {
+    const char *folder = HEARTH_SOURCE_DIR "/tests/golden/hearing/whisper";
+    char        path[800], tensors[800], *dir = test_temp_dir();
+    uint64_t    random = 3;
+    const int   most = 4 * hostile_rounds(VARIANTS, &random);
+    count       n = { 0 };
+    (void)state;
+    snprintf(path, sizeof path, "%.600s/config.json", folder);
+    snprintf(tensors, sizeof tensors, "%.600s/model.safetensors", folder);
+    try_variants(dir, path, tensors, most, &random, &n);
+    print_message("whisper: %d opened, %d refused\n", n.opened, n.refused);
+    assert_true(n.opened > 20 && n.refused > 20);
+    test_temp_dir_remove(dir);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_configs), cmocka_unit_test(test_relaid_configs) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_configs), cmocka_unit_test(test_relaid_configs),
+                                        cmocka_unit_test(test_decoder_of_sounds) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

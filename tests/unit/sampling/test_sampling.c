@@ -395,6 +395,50 @@ static void test_mask_bias_logprobs(void **state) {
     sampling_work_free(w);
 }
 
+/* Tokens that say nearly the same count together against each of the others, and then only they are drawn from. */
+static void test_together(void **state) {
+    enum { FROM = 8 };
+    static const struct {
+        float alone, each; /* the best of the others; of those together */
+        int   n;           /* of them that are possible */
+        bool  wins;
+    } all[] = { { 2, 1, 4, true }, /* log(4 e) = 2.39 */
+                { 2.5f, 1, 4, false },     { 2, 1, 2, false },        { 1.5f, 1, 2, true }, { 0, -INFINITY, 0, false },
+                { INFINITY, 1, 4, false }, { -INFINITY, 0, 1, true }, { 88, 87, 4, true } };
+    sampling_params p;
+    sampling_work  *w;
+    err             e;
+    (void)state;
+    assert_int_equal(sampling_work_open(&w, FEW, &e), 0);
+    for (size_t i = 0; i < 2 * sizeof all / sizeof *all; i++) {
+        float           logits[FEW] = { -3, -INFINITY, NAN, -4, -5, all[i / 2].alone, -2, -1 };
+        sampling_result out;
+        sampler        *s;
+        bool            wins = false;
+        sampling_params_default(&p);
+        p.temperature = i % 2 ? 1.0f : 0.0f;
+        p.seed = i;
+        p.together_from = FROM;
+        assert_false(sampling_on_device(&p));
+        for (int k = FROM; k < FEW; k++) logits[k] = k - FROM < all[i / 2].n ? all[i / 2].each : -INFINITY;
+        assert_int_equal(sampler_open(&s, &p, 8, &e), 0);
+        assert_int_equal(sampler_pick(s, w, &(sampling_request){ .logits = logits }, &out, &e), 0);
+        wins = all[i / 2].wins;
+        if (wins || p.temperature == 0) assert_int_equal(out.token >= FROM, wins);
+        sampler_free(s);
+    }
+    p.together_from = 1 << 20; /* behind the row: as if there were none */
+    float           logits[FEW] = { 0, 1 };
+    sampler        *s;
+    sampling_result out;
+    p.temperature = 0;
+    assert_int_equal(sampler_open(&s, &p, 8, &e), 0);
+    assert_int_equal(sampler_pick(s, w, &(sampling_request){ .logits = logits }, &out, &e), 0);
+    assert_int_equal(out.token, 1);
+    sampler_free(s);
+    sampling_work_free(w);
+}
+
 /* Mirostat holds the mean surprise of a long text near tau. */
 static void test_mirostat(void **state) {
     enum { N = 2000, TOKENS = 4000 };
@@ -495,6 +539,7 @@ int main(void) {
         cmocka_unit_test(test_draws),
         cmocka_unit_test(test_first),
         cmocka_unit_test(test_mask_bias_logprobs),
+        cmocka_unit_test(test_together),
         cmocka_unit_test(test_mirostat),
         cmocka_unit_test(test_history_and_rollback),
         cmocka_unit_test(test_refused_params),

@@ -15,7 +15,8 @@ enum { WIDTH = 32, ROUNDS = 40 };
 
 static const char *const families[] = { "audioflamingo3", "gemma3n",        "gemma4",       "gemma4_unified",
                                         "glmasr",         "musicflamingo",  "qwen2_5_omni", "qwen2_audio",
-                                        "qwen3_asr",      "qwen3_omni_moe", "ultravox",     "voxtral" };
+                                        "qwen3_asr",      "qwen3_omni_moe", "ultravox",     "voxtral",
+                                        "whisper" };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
 static bool listen(const char *dir, const sound *sounds, err *why) {
