@@ -43,8 +43,8 @@
  *                    (double)x[i] >= m + log((double)min_p), in the order they have.
  *       temperature  with t = temperature (float), in float: x = x / t; for t < 1e-8, where that may overflow,
  *                    x = (x - (float)m) / t instead. Then x = -LARGEST where it is less than that.
- *     The others are the host's (sampling_on_device), as is together_from: typical, xtc, top_n_sigma, temperature with dynatemp_range, and
- *     mirostat, which stands for all stages of this step (sampling/stages.h, sampling/sampler.c).
+ *     The others are the host's (sampling_on_device), as is together_from: typical, xtc, top_n_sigma, temperature with
+ *     dynatemp_range, and mirostat, which stands for all stages of this step (sampling/stages.h, sampling/sampler.c).
  *  8. The draw. u = rng_uniform(seed, position, SAMPLING_DRAW_PICK) (params/rng.h, double). The running sum of
  *     (double)w[i] over the candidates as they stand; the pick is the first whose sum, itself included, is greater than
  *     u * S, or the last one if none is.

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * POST /v1/audio/transcriptions: the words that are said in a sound, of models that were taught to write them down
- * (Whisper, Voxtral, Qwen 3 ASR). /v1/audio/translations: the same in English (Whisper). The body is a form with a file, as OpenAI's clients send it, or the same members as JSON with
- * the file in base64; a form becomes such JSON here, so that there is one way of reading it. The model's template for
- * this is the worker's to know (runtime_request.transcribe).
+ * (Whisper, Voxtral, Qwen 3 ASR). /v1/audio/translations: the same in English (Whisper). The body is a form with a
+ * file, as OpenAI's clients send it, or the same members as JSON with the file in base64; a form becomes such JSON here,
+ * so that there is one way of reading it. The model's template for this is the worker's to know
+ * (runtime_request.transcribe).
  *
  * Models that are not told the language say it first, "language English<asr_text>": that is left out.
  */
