@@ -77,7 +77,9 @@ static void check_kind(int kind) {
     uint64_t seed = 1;
     assert_non_null(b);
     for (;; seed++) {
-        want = (gen_want){ GEN_ANY, (int)(seed % (GEN_STEP + 1)), (int)(seed % GEN_FFNS), 1 };
+        want = (gen_want){
+            .type = GEN_ANY, .mixer = (int)(seed % (GEN_STEP + 1)), .ffn = (int)(seed % GEN_FFNS), .n_layer = 1
+        };
         bench_open(b, seed, want);
         if (has_kind(b->m, kind)) break;
         bench_close(b);
@@ -108,7 +110,7 @@ static void test_wrong_steps(void **state) {
     trace  t;
     (void)state;
     assert_non_null(b);
-    bench_open(b, 3, (gen_want){ GEN_ANY, GEN_ATTN, GEN_GLU, 1 });
+    bench_open(b, 3, (gen_want){ .type = GEN_ANY, .mixer = GEN_ATTN, .ffn = GEN_GLU, .n_layer = 1 });
     trace_init(&t, b->m);
     b->world.all_logits = true;
     world_run(&b->world, &t, "right");
@@ -132,7 +134,7 @@ static void test_nth_calls(void **state) {
             bench *b = calloc(1, sizeof *b);
             int    code = codes[nth % 2], seen = 0, at = 0;
             assert_non_null(b);
-            bench_open(b, 7, (gen_want){ GEN_ANY, GEN_DELTA, GEN_MLP, 2 });
+            bench_open(b, 7, (gen_want){ .type = GEN_ANY, .mixer = GEN_DELTA, .ffn = GEN_MLP, .n_layer = 2 });
             nn_exec *x = b->world.x;
             float   *row = calloc(4096, sizeof *row);
             size_t   bytes = x->memory.slot_bytes;
@@ -192,7 +194,8 @@ static void test_what_failures_leave(void **state) {
     (void)state;
     assert_non_null(b);
     for (int mixer = 0; mixer < GEN_MIXERS; mixer++) {
-        bench_open(b, 20 + (uint64_t)mixer, (gen_want){ GEN_ANY, mixer, GEN_GLU, 2 });
+        bench_open(b, 20 + (uint64_t)mixer,
+                   (gen_want){ .type = GEN_ANY, .mixer = mixer, .ffn = GEN_GLU, .n_layer = 2 });
         trace_init(&t, b->m);
         world_run(&b->world, &t, "undisturbed");
         world_place(&b->world);
@@ -218,7 +221,7 @@ static void test_failed_moves(void **state) {
     bench *b = calloc(1, sizeof *b);
     (void)state;
     assert_non_null(b);
-    bench_open(b, 5, (gen_want){ GEN_ANY, GEN_ATTN, GEN_GLU, 1 });
+    bench_open(b, 5, (gen_want){ .type = GEN_ANY, .mixer = GEN_ATTN, .ffn = GEN_GLU, .n_layer = 1 });
     nn_exec *x = b->world.x;
     size_t   bytes = x->memory.page_bytes[0];
     uint8_t *a = malloc(bytes), *c = malloc(bytes);
@@ -253,7 +256,7 @@ static void test_lost(void **state) {
     (void)state;
     assert_non_null(b);
     for (int way = 0; way < 2; way++) {
-        bench_open(b, 5, (gen_want){ GEN_ANY, GEN_ATTN, GEN_GLU, 1 });
+        bench_open(b, 5, (gen_want){ .type = GEN_ANY, .mixer = GEN_ATTN, .ffn = GEN_GLU, .n_layer = 1 });
         nn_exec        *x = b->world.x, *other = NULL;
         const nn_batch *batch = &b->world.batch;
         nn_ticket       ticket;
@@ -284,7 +287,7 @@ static void test_late(void **state) {
     trace  t;
     (void)state;
     assert_non_null(b);
-    bench_open(b, 9, (gen_want){ GEN_ANY, GEN_ATTN, GEN_GLU, 2 });
+    bench_open(b, 9, (gen_want){ .type = GEN_ANY, .mixer = GEN_ATTN, .ffn = GEN_GLU, .n_layer = 2 });
     nn_exec *x = b->world.x;
     size_t   bytes = x->memory.page_bytes[0];
     uint8_t *a = malloc(bytes), *c = malloc(bytes);
@@ -342,7 +345,8 @@ static void test_side_by_side(void **state) {
     err    e = { 0 };
     (void)state;
     assert_non_null(b);
-    for (int i = 0; i < 2; i++) bench_open(&b[i], 4, (gen_want){ GEN_ANY, GEN_ATTN, GEN_GLU, 1 });
+    for (int i = 0; i < 2; i++)
+        bench_open(&b[i], 4, (gen_want){ .type = GEN_ANY, .mixer = GEN_ATTN, .ffn = GEN_GLU, .n_layer = 1 });
     wrap_fail_share(&b[0].w, WRAP_SUBMIT, 1.0, ERR_IO);
     for (int i = 0; i < 2; i++) {
         assert_true(world_random_batch(&b[i].world, false));
