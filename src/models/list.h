@@ -23,6 +23,7 @@ extern const nn_arch models_internvl_tower, models_internvl_chat_tower, models_p
 extern const nn_arch models_siglip_inner, models_projector_aya, models_projector_cohere2;
 extern const nn_arch models_projector_llava_next, models_projector_vipllava;
 extern const nn_arch models_janus_tower, models_projector_janus, models_projector_deepseek_vl;
+extern const nn_arch models_projector_paligemma;
 
 /* Of models that hear. */
 extern const nn_arch models_whisper_tower, models_projector_voxtral;

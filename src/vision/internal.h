@@ -45,6 +45,7 @@ typedef enum vision_kind {
     VISION_KIMI_K25,
     VISION_MINICPMV,
     VISION_MINICPMV_2,
+    VISION_PALIGEMMA,
     VISION_KINDS
 } vision_kind;
 

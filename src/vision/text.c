@@ -13,6 +13,7 @@ bool vision_take_other_word(vision *v) {
 }
 
 bool vision_whole(const vision *v) { return v->rules.whole; }
+bool vision_prompt_whole(const vision *v) { return family_of(v)->prompt_whole; }
 
 int vision_most_rows(const vision *v) {
     const vision_rules *r = &v->rules;

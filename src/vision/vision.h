@@ -57,6 +57,7 @@ const char *vision_row_word(const vision *v);    /* what stands for one row */
 /* For a vocabulary that has no such word: another one stands for a row from now on. False: there is none. */
 bool vision_take_other_word(vision *v);
 bool vision_whole(const vision *v);     /* the rows of a picture see each other, later ones too */
+bool vision_prompt_whole(const vision *v); /* the whole prompt does, its text too */
 int  vision_most_rows(const vision *v); /* that stand together, at most */
 
 /* Positions with several axes: how a picture's rows stand in it. across: that stand beside each other, row by row; the text

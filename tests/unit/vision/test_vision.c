@@ -246,11 +246,24 @@ static int32_t *axes_of(const golden *g, const json_value *c, const int32_t *tok
     return out;
 }
 
+/* How far each position sees, and from where at the latest; what stands behind a prompt that sees itself whole is an answer. */
+static void set_ends(const golden *g, const json_value *c, const int32_t *tokens, int n, int32_t *ends, int32_t *begin) {
+    int image = integer(g->doc, "image_token"), prompt = integer(c, "prompt");
+    assert_int_equal(prompt > 0, vision_prompt_whole(g->v));
+    for (int i = n - 1, end = n; i >= 0; i--) { /* a picture's rows see each other where the family says so */
+        bool row = tokens[i] == image && vision_whole(g->v);
+        if (!row || i + 1 == n || tokens[i + 1] != image) end = i + 1;
+        ends[i] = i < prompt ? prompt : row ? end : i + 1;
+        begin[i] = i < prompt ? 0 : i;
+    }
+}
+
 /* The prompt in one batch, the rows in their places. */
 static void check_logits(golden *g, const json_value *c, const float *rows, const char *device, double bound) {
     const json_value *ids = json_get(c, "tokens");
     int      n = (int)json_count(ids), image = integer(g->doc, "image_token"), last = integer(g->doc, "last"), at = 0;
-    int32_t *tokens = calloc((size_t)n, sizeof *tokens), *ends = calloc((size_t)n, sizeof *ends);
+    int32_t *tokens = calloc((size_t)n, sizeof *tokens), *ends = calloc((size_t)n, sizeof *ends),
+            *begin = calloc((size_t)n, sizeof *begin);
     const float **embd = calloc((size_t)n, sizeof *embd);
     simple        s;
     err           e = { 0 };
@@ -260,15 +273,12 @@ static void check_logits(golden *g, const json_value *c, const float *rows, cons
         tokens[i] = (int32_t)id;
         if (id == image) embd[i] = rows + (size_t)at++ * (size_t)(integer(c, "width") * g->model->tape->n_parts);
     }
-    for (int i = n - 1, end = n; i >= 0; i--) { /* a picture's rows see each other where the family says so */
-        bool row = tokens[i] == image && vision_whole(g->v);
-        if (!row || i + 1 == n || tokens[i + 1] != image) end = i + 1;
-        ends[i] = row ? end : i + 1;
-    }
+    set_ends(g, c, tokens, n, ends, begin);
     assert_int_equal(simple_open(&s, device, g->model, &(simple_options){ .max_len = n, .max_tokens = n }, &e), 0);
     assert_int_equal(simple_batch(&s, &(simple_feed){ .ids = tokens, .n = n, .all = true }, 1, &e), 0);
     s.batch.embd = embd;
-    s.batch.row_end = vision_whole(g->v) ? ends : NULL;
+    s.batch.row_end = vision_whole(g->v) || vision_prompt_whole(g->v) ? ends : NULL;
+    s.batch.row_begin = vision_prompt_whole(g->v) ? begin : NULL;
     int32_t *axes = axes_of(g, c, tokens, n);
     s.batch.pos_axes = axes;
     s.batch.n_axes = axes ? (int)json_count(json_get(c, "axes")) : 0;
@@ -284,6 +294,7 @@ static void check_logits(golden *g, const json_value *c, const float *rows, cons
     simple_close(&s);
     free(tokens);
     free(ends);
+    free(begin);
     free(axes);
     free(embd);
 }
@@ -559,6 +570,8 @@ static void test_refused(void **state) {
     X(llava_next)                                                                                                      \
     X(granite_vision)                                                                                                  \
     X(llava_onevision)                                                                                                 \
+    X(paligemma)                                                                                                       \
+    X(paligemma2)                                                                                                      \
     X(janus)                                                                                                           \
     X(deepseek_vl)                                                                                                     \
     X(llava_next_video)                                                                                                \
