@@ -152,7 +152,7 @@ struct engine {
     ahead         ahead;
     int32_t      *token, *pos, *seq_of, *q_start, *kv_len, *slot, *out_rows, *hidden_rows, *pages[KV_MAX_GROUPS];
     int32_t      *adapter, *row_begin, *row_end, *segment; /* used by batches that have such rows */
-    int32_t      *axes;                        /* [ENGINE_AXES][n_tok] */
+    int32_t      *axes;                                    /* [ENGINE_AXES][n_tok] */
     const float **embd;
 };
 

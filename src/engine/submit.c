@@ -58,7 +58,8 @@ static int room_for_span(const engine *g) { return g->o.step_tokens - g->o.max_s
 
 static int check_whole(const engine *g, const engine_request *r, err *e) {
     if (r->score_prompt || r->pooling != ENGINE_POOL_NONE)
-        return err_set(e, ERR_UNSUPPORTED, "a prompt that sees itself whole is not scored, and no vector is made of it");
+        return err_set(e, ERR_UNSUPPORTED,
+                       "a prompt that sees itself whole is not scored, and no vector is made of it");
     if (r->n_tokens > (size_t)room_for_span(g))
         return err_set(e, ERR_LIMIT,
                        "the prompt has %zu tokens that all see each other and come in one step, which has room for %d",

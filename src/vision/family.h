@@ -65,13 +65,13 @@ struct vision_family {
     const char       *row;         /* what stands for one row */
     const char       *row_else;    /* where the vocabulary has no such word; NULL: nothing does */
     const char       *shows;       /* with an mmproj, the model's chat template has this; NULL: anything */
-    bool              prompt_whole; /* a prompt with pictures sees itself as a whole, its text too */
     bool              grid;        /* positions have several axes, and the rows of a picture stand in a grid of them */
     bool              own_colours; /* the files' are for others */
     bool              no_switches; /* the reference is the authors', and its files have no do_rescale and the like */
     bool              resizes;     /* the reference does, whatever do_resize says */
     bool              fixed_tiles; /* do_resize changes nothing where pictures are cut: tiles have their size anyway */
     bool              short_colours; /* they are scaled in 16 bits (bfloat16) */
+    bool              prompt_whole;  /* a prompt with pictures sees itself as a whole, its text too */
     bool              by_channel; /* the patches of a square: all of the first element, then all of the second, ... */
     /* What the reference takes where preprocessor_config.json names no colours; NULL: the kin's. */
     const vision_colours *silent;

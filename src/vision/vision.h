@@ -56,9 +56,9 @@ const char *vision_placeholder(const vision *v); /* what a template prints for a
 const char *vision_row_word(const vision *v);    /* what stands for one row */
 /* For a vocabulary that has no such word: another one stands for a row from now on. False: there is none. */
 bool vision_take_other_word(vision *v);
-bool vision_whole(const vision *v);     /* the rows of a picture see each other, later ones too */
-bool vision_prompt_whole(const vision *v); /* the whole prompt does, its text too */
-int  vision_most_rows(const vision *v); /* that stand together, at most */
+bool vision_whole(const vision *v);        /* the rows of a picture see each other, later ones too */
+int  vision_most_rows(const vision *v);    /* that stand together, at most */
+bool vision_prompt_whole(const vision *v); /* all of the prompt does, its text too */
 
 /* Positions with several axes: how a picture's rows stand in it. across: that stand beside each other, row by row; the text
  * behind them goes on after `advance` positions. 0: one after the other, as tokens do. */

@@ -24,12 +24,20 @@
 #define SOUNDS HEARTH_SOURCE_DIR "/tests/golden/sound"
 
 /* Those elsewhere hear. */
-static const char *const families[] = {
-    "gemma3",           "llava",    "idefics3",    "mistral3",        "pixtral",          "qwen2_vl", "qwen2_5_vl",
-    "qwen3_vl",         "internvl", "llava_next",  "llava_onevision", "gemma4",           "qwen3_5",  "gemma4_e",
-    "../sound/voxtral", "glm4v",    "exaone4_5",   "ernie4_5_vl_moe", "qwen3_omni_moe",   "llama4",   "lfm2_vl",
-    "kimi_vl",          "kimi_k25", "minicpmv4_6", "minicpmv",        "../hearing/gemma4", "paligemma", "paligemma2"
-};
+static const char *const families[] = { "gemma3",           "llava",
+                                        "idefics3",         "mistral3",
+                                        "pixtral",          "qwen2_vl",
+                                        "qwen2_5_vl",       "qwen3_vl",
+                                        "internvl",         "llava_next",
+                                        "llava_onevision",  "gemma4",
+                                        "qwen3_5",          "gemma4_e",
+                                        "../sound/voxtral", "glm4v",
+                                        "exaone4_5",        "ernie4_5_vl_moe",
+                                        "qwen3_omni_moe",   "llama4",
+                                        "lfm2_vl",          "kimi_vl",
+                                        "kimi_k25",         "minicpmv4_6",
+                                        "minicpmv",         "../hearing/gemma4",
+                                        "paligemma",        "paligemma2" };
 enum {
     FAMILIES = sizeof families / sizeof *families,
     PICTURES = 2,
@@ -123,7 +131,8 @@ static void write_talk(seeing *s, talk *t, const char *plan) {
     if (t->n > s->longest) s->longest = t->n;
 }
 
-static void submit(engine *g, const seeing *s, const talk *t, int priority, void (*on_event)(void *, const engine_event *), void *ctx) {
+static void submit(engine *g, const seeing *s, const talk *t, int priority,
+                   void (*on_event)(void *, const engine_event *), void *ctx) {
     engine_request r = { .tokens = t->tokens,
                          .n_tokens = (size_t)t->n,
                          .rows = t->rows,
@@ -212,7 +221,10 @@ static uint64_t crowd(const seeing *s, int more) {
     engine_stats st;
     engine      *g = open_engine(s, (engine_options){ .n_threads = 2,
                                                       .max_seqs = 5,
-                                                      .step_tokens = (s->prompt_whole ? s->longest : s->whole ? widest : 8) + 5,
+                                                      .step_tokens = (s->prompt_whole ? s->longest
+                                                                      : s->whole      ? widest
+                                                                                      : 8) +
+                                                                     5,
                                                       .cache_bytes = (size_t)(pages + more) * page });
     for (int r = 0; r < ROUNDS; r++) {
         for (int i = 0; i < TALKS; i++) ask(g, s, &s->talks[i], &got[r * TALKS + i]);
@@ -295,6 +307,43 @@ static void again(const seeing *s) {
     test_temp_dir_remove(dir);
 }
 
+/* What is known of a request before it waits. */
+static void refuse(const seeing *s) {
+    engine        *g = open_engine(s, (engine_options){ .n_threads = 1, .max_seqs = 2, .step_tokens = s->longest });
+    const talk    *t = &s->talks[0];
+    engine_request r = {
+        .tokens = t->tokens, .n_tokens = (size_t)t->n, .prompt_whole = true, .on_event = answer_collect
+    };
+    uint64_t id;
+    err      e = { 0 };
+    sampling_params_default(&r.sampling);
+    assert_int_equal(s->longest, t->n);
+    assert_int_equal(engine_submit(g, &r, &id, &e), ERR_LIMIT);
+    assert_non_null(strstr(e.msg, "come in one step"));
+    r.n_tokens = 5;
+    r.score_prompt = true;
+    assert_int_equal(engine_submit(g, &r, &id, &e), ERR_UNSUPPORTED);
+    r.score_prompt = false;
+    r.pooling = ENGINE_POOL_MEAN;
+    assert_int_equal(engine_submit(g, &r, &id, &e), ERR_UNSUPPORTED);
+    engine_free(g);
+}
+
+/* Choices of one request, which have the prompt in common, and somebody who drafts. */
+static void together(const seeing *s) {
+    answer      *got = calloc(2 * TALKS, sizeof *got);
+    engine_stats st;
+    engine      *g = open_engine(
+             s, (engine_options){ .n_threads = 2, .max_seqs = 4, .speculate = ENGINE_SPECULATE_LOOKUP, .draft_max = 3 });
+    for (int i = 0; i < 2 * TALKS; i++) ask(g, s, &s->talks[i / 2], &got[i]);
+    engine_wait_idle(g);
+    for (int i = 0; i < 2 * TALKS; i++) check(s, &got[i], i / 2, "drafted");
+    engine_stat(g, &st);
+    assert_true(!s->prompt_whole || s->wide || st.tokens_cached > 0);
+    engine_free(g);
+    free(got);
+}
+
 static void test_pictures(void **state) {
     (void)state;
     for (int i = 0; i < FAMILIES; i++) {
@@ -306,6 +355,8 @@ static void test_pictures(void **state) {
             for (int more = 1; more < 7; more++) gave_way += crowd(s, more);
             assert_true(gave_way > 0 && (interrupt(s, 0) > 0 || s->prompt_whole));
             (void)interrupt(s, 2);
+            if (s->prompt_whole) refuse(s);
+            together(s);
             again(s);
             close_seeing(s);
         }

@@ -247,7 +247,8 @@ static int32_t *axes_of(const golden *g, const json_value *c, const int32_t *tok
 }
 
 /* How far each position sees, and from where at the latest; what stands behind a prompt that sees itself whole is an answer. */
-static void set_ends(const golden *g, const json_value *c, const int32_t *tokens, int n, int32_t *ends, int32_t *begin) {
+static void set_ends(const golden *g, const json_value *c, const int32_t *tokens, int n, int32_t *ends,
+                     int32_t *begin) {
     int image = integer(g->doc, "image_token"), prompt = integer(c, "prompt");
     assert_int_equal(prompt > 0, vision_prompt_whole(g->v));
     for (int i = n - 1, end = n; i >= 0; i--) { /* a picture's rows see each other where the family says so */

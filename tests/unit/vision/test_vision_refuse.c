@@ -68,6 +68,11 @@ static const struct {
     { "llava", PICTURES, "\"shortest_edge\": 56", "\"height\": 56, \"width\": 28", "of a square" },
     { "gemma4", PICTURES, "\"image_std\": [\n    1.0", "\"do_normalize\": true, \"image_std\": [\n 0.5",
       "do_normalize" },
+    { "paligemma", PICTURES, "\"height\": 56", "\"height\": 70", "size is 56 x 70" },
+    { "paligemma", PICTURES, "\"image_seq_length\": 16", "\"image_seq_length\": 256", "image_seq_length is 256" },
+    { "paligemma", PICTURES, "\"image_seq_length\": 16", "\"image_seq_length\": -1", "image_seq_length" },
+    { "paligemma", CONFIG, "\"image_size\": 56", "\"other\": 56", "for a tower of 224" },
+    { "paligemma2", CONFIG, "\"model_type\": \"gemma2\"", "\"model_type\": \"gemma9\"", "\"paligemma\" is not supported" },
     { "llama4", PICTURES, "\"do_normalize\": true", "\"do_normalize\": false", "do_normalize" },
 };
 
@@ -133,10 +138,10 @@ static void test_refused(void **state) {
 
 /* Switches of processors that change pixels, where the reference heeds them; the authors' own code does not have them. */
 static void test_switches(void **state) {
-    static const char *const heed[] = { "gemma3",   "gemma4",     "gemma4_unified", "llava",         "idefics3",
-                                        "pixtral",  "qwen2_5_vl", "glm4v",          "paddleocr_vl",  "video_llama_3",
-                                        "lfm2_vl",  "kimi_k25",   "minicpmv4_6",    "llama4",        "janus",
-                                        "internvl", "llava_next", "aya_vision",     "cohere2_vision" };
+    static const char *const heed[] = { "gemma3",   "gemma4",     "gemma4_unified", "llava",          "idefics3",
+                                        "pixtral",  "qwen2_5_vl", "glm4v",          "paddleocr_vl",   "video_llama_3",
+                                        "lfm2_vl",  "kimi_k25",   "minicpmv4_6",    "llama4",         "janus",
+                                        "internvl", "llava_next", "aya_vision",     "cohere2_vision", "paligemma" };
     static const char *const fixed[] = { "internvl",   "llava_next",     "llava_onevision",
                                          "aya_vision", "cohere2_vision", "lfm2_vl" };
     static const char *const foreign[] = { "kimi_vl", "minicpmv" };
