@@ -37,7 +37,7 @@ extern const nn_arch models_projector_ultravox;
 
 extern const nn_arch models_llama4_tower, models_projector_llama4, models_siglip2, models_projector_lfm2,
     models_moonvit, models_projector_moonvit, models_minicpmv_tower, models_minicpmv_rest, models_projector_minicpmv,
-    models_resampler;
+    models_resampler, models_window_qformer_asked, models_window_qformer;
 
 /* A head that goes on from another model's inner states. */
 extern const nn_arch models_eagle3;

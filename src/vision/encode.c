@@ -300,12 +300,13 @@ static int run_tile(vision *v, const pixels *tile, const vision_order *o, float 
     const nn_backend   *backend = v->tower.exec->backend;
     size_t              most = (size_t)o->n + 1;
     int                 first = top->class_row != NULL, across = tile->width / v->rules.patch;
+    bool                windows = vision_families[v->rules.kind]->windows;
     int32_t            *axes = put_axes(o, across, first);
-    bool                stays = stage_follows(&v->projector, last_of(v)) && !by_channel(v) && !v->rules.queries;
-    float              *own = backend->input ? backend->input(v->tower.exec) : NULL;
-    float              *in = own ? own : malloc(most * (size_t)v->tower.width_in * sizeof *in);
-    float              *rows = stays ? NULL : malloc(most * (size_t)v->tower.width_out * sizeof *rows);
-    int                 rc = in && axes && (rows || stays) ? 0 : err_set_nomem(e);
+    bool   stays = stage_follows(&v->projector, last_of(v)) && !by_channel(v) && !v->rules.queries && !windows;
+    float *own = backend->input ? backend->input(v->tower.exec) : NULL;
+    float *in = own ? own : malloc(most * (size_t)v->tower.width_in * sizeof *in);
+    float *rows = stays ? NULL : malloc(most * (size_t)v->tower.width_out * sizeof *rows);
+    int    rc = in && axes && (rows || stays) ? 0 : err_set_nomem(e);
     if (rc == 0) {
         int32_t   *place = axes + AXES * (o->n + first), *list = place + o->n;
         stage_step step = { .in = in, .order = o, .out_rows = list, .out = rows };
@@ -314,9 +315,10 @@ static int run_tile(vision *v, const pixels *tile, const vision_order *o, float 
         if (v->tower.model->tape->n_axes > 0) step.axes = axes;
         rc = stage_run(&v->tower, &step, e);
     }
-    if (rc == 0 && v->middle.model) rc = refine(v, tile, rows, e);
+    if (rc == 0 && v->middle.model && !windows) rc = refine(v, tile, rows, e);
+    if (rc == 0 && windows) rc = windows_run(v, across, o->n / across, rows, out, e);
     if (rc == 0 && v->rules.queries) rc = resample(v, across, o->n / across, rows, out, e);
-    if (rc == 0 && !v->rules.queries) rc = project(v, rows_of(v, tile), rows, out, e);
+    if (rc == 0 && !v->rules.queries && !windows) rc = project(v, rows_of(v, tile), rows, out, e);
     if (!own) free(in);
     free(rows);
     free(axes);

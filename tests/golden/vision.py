@@ -726,7 +726,10 @@ def run_case(name, spec, model, procs, names, rng, files):
             out = large_patches(spec, [tiles[0] for tiles in singles])
     model_args = {k: v for k, v in out.items() if k not in ("num_soft_tokens_per_image", "rows", "cols")}
     with torch.no_grad():
-        parts, deep = ([spec["rows"](model, out)], None) if "rows" in spec else features(model, model_args)
+        if "deepstack" in spec:
+            parts, deep = spec["deepstack"](model, model_args)
+        else:
+            parts, deep = ([spec["rows"](model, out)], None) if "rows" in spec else features(model, model_args)
     rows = torch.cat(parts).float()
     rows *= spec["config"].get("text_config", {}).get("embedding_multiplier", 1)  # as the language model does to all
     counts = [int(p.shape[0]) for p in parts]
@@ -780,13 +783,13 @@ def run_case(name, spec, model, procs, names, rng, files):
                 print("   axes:", repr(e)[:200])
     # Transformers 5 lost the scale (Gemma 2: the cap) of the language model's own class in the class around it; before, it was applied.
     text = spec["config"].get("text_config", {})
-    logits = logits * text.get("logit_scale", 1) / text.get("logits_scaling", 1)
+    logits = logits * text.get("logit_scale", 1) / (1 if "deepstack" in spec else text.get("logits_scaling", 1))
     if "question" in spec and "final_logit_softcapping" in text:
         logits = text["final_logit_softcapping"] * torch.tanh(logits / text["final_logit_softcapping"])
     assert torch.isfinite(logits).all() and torch.isfinite(rows).all()
     case["logits_at"] = len(files["logits.f32"]) // 4
     case["logit_std"] = float(logits.std())
-    case["row_std"] = float(rows.std())
+    case["row_std"] = float((rows if "deepstack" not in spec else torch.cat(deep)).std())
     files["logits.f32"] += logits[-LAST:].contiguous().numpy().astype("<f4").tobytes()
     return case
 

@@ -5,7 +5,8 @@ extern const vision_family vision_gemma3, vision_llava, vision_idefics3, vision_
     vision_qwen3, vision_gemma4, vision_gemma4_patches, vision_glm, vision_paddleocr, vision_video_llama, vision_exaone,
     vision_ernie, vision_internvl, vision_internvl_chat, vision_aya, vision_cohere2, vision_llava_next,
     vision_llava_onevision, vision_lighton, vision_vipllava, vision_llama4, vision_lfm2, vision_kimi_vl,
-    vision_kimi_k25, vision_minicpmv, vision_minicpmv_2, vision_janus, vision_deepseek_vl, vision_paligemma;
+    vision_kimi_k25, vision_minicpmv, vision_minicpmv_2, vision_janus, vision_deepseek_vl, vision_paligemma,
+    vision_granite4;
 
 const vision_family *const vision_families[VISION_KINDS] = {
     [VISION_GEMMA3] = &vision_gemma3,
@@ -39,6 +40,7 @@ const vision_family *const vision_families[VISION_KINDS] = {
     [VISION_MINICPMV] = &vision_minicpmv,
     [VISION_MINICPMV_2] = &vision_minicpmv_2,
     [VISION_PALIGEMMA] = &vision_paligemma,
+    [VISION_GRANITE4] = &vision_granite4,
 };
 
 const vision_colours vision_colours_none = { { 0, 0, 0 }, { 1, 1, 1 } };

@@ -37,7 +37,8 @@ static const char *const families[] = { "gemma3",           "llava",
                                         "lfm2_vl",          "kimi_vl",
                                         "kimi_k25",         "minicpmv4_6",
                                         "minicpmv",         "../hearing/gemma4",
-                                        "paligemma",        "paligemma2" };
+                                        "paligemma",        "paligemma2",
+                                        "granite4_vision" };
 enum {
     FAMILIES = sizeof families / sizeof *families,
     PICTURES = 2,

@@ -571,6 +571,7 @@ static void test_refused(void **state) {
     X(llava_next)                                                                                                      \
     X(granite_vision)                                                                                                  \
     X(llava_onevision)                                                                                                 \
+    X(granite4_vision)                                                                                                 \
     X(paligemma)                                                                                                       \
     X(paligemma2)                                                                                                      \
     X(janus)                                                                                                           \

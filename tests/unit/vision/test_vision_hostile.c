@@ -24,7 +24,7 @@ static const char *const families[] = {
     "kimi_k25",         "minicpmv",     "minicpmv4_6",    "glm4v",          "glm4v_moe",      "glm_ocr",
     "ernie4_5_vl_moe",  "paddleocr_vl", "video_llama_3",  "qwen2_vl",       "qwen2_5_vl",     "qwen2_5_omni",
     "qwen3_vl",         "qwen3_5",      "qwen3_omni_moe", "exaone4_5",      "idefics3",       "llava",
-    "llava_next_video", "mistral3",     "pixtral",        "paligemma",      "paligemma2"
+    "llava_next_video", "mistral3",     "pixtral",        "paligemma",      "paligemma2",     "granite4_vision"
 };
 enum { N_FAMILIES = sizeof families / sizeof *families, ROUNDS = 16 };
 

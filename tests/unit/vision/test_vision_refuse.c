@@ -72,7 +72,8 @@ static const struct {
     { "paligemma", PICTURES, "\"image_seq_length\": 16", "\"image_seq_length\": 256", "image_seq_length is 256" },
     { "paligemma", PICTURES, "\"image_seq_length\": 16", "\"image_seq_length\": -1", "image_seq_length" },
     { "paligemma", CONFIG, "\"image_size\": 56", "\"other\": 56", "for a tower of 224" },
-    { "paligemma2", CONFIG, "\"model_type\": \"gemma2\"", "\"model_type\": \"gemma9\"", "\"paligemma\" is not supported" },
+    { "paligemma2", CONFIG, "\"model_type\": \"gemma2\"", "\"model_type\": \"gemma9\"",
+      "\"paligemma\" is not supported" },
     { "llama4", PICTURES, "\"do_normalize\": true", "\"do_normalize\": false", "do_normalize" },
 };
 
