@@ -61,7 +61,7 @@ static void setup(nn_config *c, void *p) {
     if (h->by.attn == 0) h->by.attn = 1.0f / sqrtf((float)h->d.head_dim);
     if (h->by.logit == 0) nn_config_fail(c, "logits cannot be divided by zero");
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ 0 });
-    if (nn_config_arch(c, "granite4_vision_text")) h->n_deep = nn_deep_layers(c, h->d.n_layer, h->deep);
+    h->n_deep = nn_deep_layers(c, h->d.n_layer, h->deep);
 }
 
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {

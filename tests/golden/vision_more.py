@@ -3,6 +3,7 @@
 
 import torch
 
+GRIDS = [[64, 128], [128, 64], [64, 192], [128, 128]]
 BOS, LINE = 2, 149  # what stands in front of a question to PaliGemma, and behind it
 
 
@@ -45,18 +46,20 @@ def add(family, TEXT, SIGLIP, HALF, USUAL, IMAGE):
     family("granite4_vision", {
         "architectures": ["Granite4VisionForConditionalGeneration"], "model_type": "granite4_vision",
         "image_token_index": IMAGE, "tie_word_embeddings": False, "vision_feature_select_strategy": "full",
-        "vision_feature_layer": -2, "image_seq_length": 16, "image_grid_pinpoints": [[64, 128], [128, 64], [64, 192], [128, 128]],
+        "vision_feature_layer": -2, "image_seq_length": 16, "image_grid_pinpoints": GRIDS,
         "downsample_rate": "2/4", "deepstack_layer_map": [[-4, 1], [-2, 0]], "spatial_vision_layer": -1,
         "spatial_target_layers": [3, 5, 2, 4], "use_image_newline_parameter": True,
         "qformer_config": {"model_type": "blip_2_qformer", "hidden_size": 32, "encoder_hidden_size": 32,
                            "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 40,
-                           "cross_attention_frequency": 1, "max_position_embeddings": 2048, "use_qformer_text_input": False},
-        "text_config": dict(TEXT, model_type="granite4_vision_text", rms_norm_eps=1e-5, num_hidden_layers=6, hidden_act="silu", intermediate_size=40,
-                            embedding_multiplier=3.0, attention_multiplier=0.2, residual_multiplier=0.5, logits_scaling=4.0),
+                           "cross_attention_frequency": 1, "max_position_embeddings": 2048,
+                           "use_qformer_text_input": False},
+        "text_config": dict(TEXT, model_type="granite4_vision_text", rms_norm_eps=1e-5, num_hidden_layers=6,
+                            hidden_act="silu", intermediate_size=40, embedding_multiplier=3.0, attention_multiplier=0.2,
+                            residual_multiplier=0.5, logits_scaling=4.0),
         "vision_config": dict(SIGLIP, num_hidden_layers=6, intermediate_size=40, image_size=64, patch_size=8),
     }, dict(USUAL, **HALF, image_processor_type="LlavaNextImageProcessor", do_convert_rgb=True, do_pad=True,
             crop_size={"height": 64, "width": 64}, size={"height": 64, "width": 64}, do_center_crop=True,
-            image_grid_pinpoints=[[64, 128], [128, 64], [64, 192], [128, 128]], resample=3), "LlavaNextImageProcessor",
+            image_grid_pinpoints=GRIDS, resample=3), "LlavaNextImageProcessor",
         tiles=True, deepstack=deep_granite4, cases=[["a"], ["b", "d"]],
         words=("Granite4VisionProcessor", {"patch_size": 8, "downsample_rate": "2/4", "num_additional_image_tokens": 0,
                                            "vision_feature_select_strategy": "full", "image_token": "<image>"}))

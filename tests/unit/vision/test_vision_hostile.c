@@ -34,6 +34,7 @@ static const char *const names[] = { "config.json", "preprocessor_config.json" }
 static int width_of(const char *family) {
     if (strcmp(family, "minicpmv") == 0) return 128;
     if (strcmp(family, "qwen3_omni_moe") == 0) return 64;
+    if (strcmp(family, "granite4_vision") == 0) return 7 * 32;
     return strcmp(family, "qwen3_vl") == 0 ? 96 : 32;
 }
 
