@@ -41,7 +41,8 @@ static void defaults(engine_options *o, const nn_model *m, nn_device_kind kind) 
     if (o->max_seqs <= 0) o->max_seqs = usual_seqs(m, kind);
     if (o->max_seqs > 1024) o->max_seqs = 1024;
     if (o->step_tokens <= 0) o->step_tokens = kind == NN_DEVICE_GPU ? 2048 : o->expert_bytes ? STREAMED_TOKENS : 256;
-    if (o->step_tokens < o->span_tokens + o->max_seqs) o->step_tokens = o->span_tokens + o->max_seqs;
+    int least = o->span_tokens ? o->span_tokens + o->max_seqs + speculate_most_rows(o) : o->max_seqs;
+    if (o->step_tokens < least) o->step_tokens = least;
     if (o->max_waiting <= 0) o->max_waiting = 1024;
 }
 

@@ -53,8 +53,8 @@ static int check_room(const engine *g, const engine_request *r, err *e) {
                    r->n_tokens, need * g->page_bytes, has * g->page_bytes, (need - has) * g->page_bytes);
 }
 
-/* A step of its own beside all that may be generating. */
-static int room_for_span(const engine *g) { return g->o.step_tokens - g->o.max_seqs + 1; }
+/* A step of its own beside all that may be generating, and their drafts. */
+static int room_for_span(const engine *g) { return g->o.step_tokens - g->o.max_seqs + 1 - speculate_rows(g); }
 
 static int check_whole(const engine *g, const engine_request *r, err *e) {
     if (r->score_prompt || r->pooling != ENGINE_POOL_NONE)

@@ -682,7 +682,7 @@ nn_buf nn_query_at(nn_tape *t, nn_buf q, const nn_distances *d);
 nn_buf nn_key_at(nn_tape *t, nn_buf k, const nn_distances *d);
 
 /* Of a language model: behind how many of its first layers the rows of a picture get more (nn_add_supplied). */
-int    nn_deep_read(nn_config *c, int n_layer);
+int nn_deep_read(nn_config *c, int n_layer);
 /* The same where config.json says in front of which layers (Granite 4 Vision): layer[i] gets part i + 1. Returns how many. */
 int    nn_deep_layers(nn_config *c, int n_layer, int layer[NN_MAX_PARTS]);
 nn_buf nn_tower_input(nn_tape *t, const nn_tower_dims *d, nn_linear patch); /* embedded patches with their positions */

@@ -18,10 +18,9 @@ enum { APART_REACH = 70 };
 typedef struct scene {
     kv_layout layout;
     int       n, n_head, window, end_step; /* end_step: rows see up to the next multiple of it (0: causal) */
-    bool      causal, sinks, alibi;
-    bool      wide;              /* with end_step: rows see from the multiple before, whatever the window */
-    int       after, bias_reach; /* after: not causal; bias_reach -1: no biases */
-    int       apart;             /* terms by distance for each head; 0: none */
+    bool      causal, sinks, alibi, wide;  /* wide: with end_step, from the one before on, whatever the window */
+    int       after, bias_reach;           /* after: not causal; bias_reach -1: no biases */
+    int       apart;                       /* terms by distance for each head; 0: none */
     float     softcap, q_scale, k_scale;
 } scene;
 
@@ -31,7 +30,7 @@ typedef struct data {
     float       *out, *out2, *sinks, *bias, *alibi;
     float       *apart_q, *apart_k;
     float        apart_which[2 * APART_REACH + 1];
-    int32_t     *pos, *row_end, *row_begin;
+    int32_t     *pos, *row_end; /* row_end: then where rows begin */
     check_guard *pages;
     const void **table;
     int          n_pages;
@@ -256,7 +255,7 @@ static attn_args args_of(const scene *s, const data *d, float *out) {
         .kv_len = s->n,
         .pos = d->pos,
         .row_end = s->end_step ? d->row_end : NULL,
-        .row_begin = s->wide ? d->row_begin : NULL,
+        .row_begin = s->wide ? d->row_end + s->n : NULL,
         .window = s->window,
         .causal = s->causal,
         .scale = 1.0f / sqrtf((float)l->k_dim),
@@ -400,8 +399,7 @@ static void data_open(check *c, const scene *s, data *d) {
     d->apart_q = alloc(n_apart * 4);
     d->apart_k = alloc(n_apart * 4);
     d->pos = alloc(n * 4);
-    d->row_end = alloc(n * 4);
-    d->row_begin = alloc(n * 4);
+    d->row_end = alloc(n * 8);
     check_fill_normal(c, d->q, n * heads * kd, s->q_scale);
     check_fill_normal(c, d->k, n * kv * kd, s->k_scale);
     check_fill_normal(c, d->v, n * kv * vd, 1.0f);
@@ -413,8 +411,7 @@ static void data_open(check *c, const scene *s, data *d) {
     for (int i = 0; i < s->n_head; i++) d->alibi[i] = exp2f(-8.0f * (float)(i + 1) / (float)s->n_head);
     for (int i = 0; i < s->n; i++) {
         d->pos[i] = i;
-        if (s->end_step) d->row_end[i] = (i / s->end_step + 1) * s->end_step;
-        if (s->end_step) d->row_begin[i] = i / s->end_step * s->end_step;
+        if (s->end_step) d->row_end[s->n + i] = (d->row_end[i] = (i / s->end_step + 1) * s->end_step) - s->end_step;
     }
     d->scratch = check_guard_alloc(attn_scratch_bytes(l, s->n_head), 0);
 }
@@ -424,7 +421,6 @@ static void data_close(check *c, data *d) {
     free(d->q), free(d->k), free(d->v), free(d->kl), free(d->vl);
     free(d->apart_q), free(d->apart_k);
     free(d->out), free(d->out2), free(d->sinks), free(d->bias), free(d->alibi), free(d->pos), free(d->row_end);
-    free(d->row_begin);
 }
 
 /* Number d of a position's K (at: the slot) or V (at: the row's first byte), as the head of kernels/kvpage.h describes
@@ -590,9 +586,7 @@ static void check_scene(check *c, const kernels *k, const scene *s) {
     }
     if (c->n_failed > failed) {
         printf("  in: k %s v %s pages of %d, n %d, heads %d/%d, dims %d/%d%s, causal %d window %d end_step %d wide %d "
-               "sinks %d "
-               "alibi %d "
-               "softcap %g q_scale %g\n",
+               "sinks %d alibi %d softcap %g q_scale %g\n",
                type_names[l->k_type], type_names[l->v_type], l->tokens, s->n, s->n_head, l->n_kv, l->k_dim, l->v_dim,
                l->v_in_k ? " v in k" : "", s->causal, s->window, s->end_step, s->wide, s->sinks, s->alibi,
                (double)s->softcap, (double)s->q_scale);
@@ -628,8 +622,7 @@ static scene random_scene(check *c) {
     s.n = check_int(c, 0, 5) ? check_int(c, 1, 160) : check_int(c, 160, 330);
     if (check_int(c, 0, 2) == 0) s.window = check_int(c, 1, s.n);
     s.causal = check_int(c, 0, 4) != 0;
-    if (s.causal && check_int(c, 0, 7) == 0) s.end_step = check_int(c, 1, 50);
-    s.wide = s.end_step && check_int(c, 0, 1);
+    if (s.causal && check_int(c, 0, 7) == 0) s.end_step = check_int(c, 1, 50), s.wide = s.end_step % 2;
     if (!s.causal && check_int(c, 0, 1)) s.after = check_int(c, 1, 70);
     s.bias_reach = check_int(c, 0, 2) ? -1 : check_int(c, 0, 140);
     s.sinks = check_int(c, 0, 2) == 0;
