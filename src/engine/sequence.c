@@ -93,6 +93,7 @@ static void mark_whole(sequence *s, const engine_request *r) {
     sha256_feed(&h, s->text.space.b, sizeof s->text.space.b);
     if (r->adapters) sha256_feed(&h, r->adapters->key, sizeof r->adapters->key);
     if (r->adapters) sha256_feed(&h, &r->adapters_from, sizeof r->adapters_from);
+    sha256_feed(&h, &r->n_tokens, sizeof r->n_tokens);
     sha256_feed(&h, r->tokens, r->n_tokens * sizeof *r->tokens);
     for (size_t i = 0; i < r->n_rows; i++) {
         const int32_t place[2] = { r->rows[i].first, r->rows[i].n };

@@ -660,5 +660,6 @@ static void test_resize(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_resize), cmocka_unit_test(test_detail),
                                         cmocka_unit_test(test_sizes), cmocka_unit_test(test_refused), FAMILIES(TEST) };
+    test_filter();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
