@@ -175,14 +175,7 @@ int pictures_open(runtime *r, const runtime_settings *s, const engine_options *g
     return rc;
 }
 
-/* Of the text around a picture, where a prompt comes in one step. */
-enum { TEXT_TOKENS = 512 };
-
-int pictures_span_tokens(const runtime *r) {
-    if (!r->eyes) return 0;
-    if (vision_prompt_whole(r->eyes)) return vision_most_rows(r->eyes) + TEXT_TOKENS;
-    return vision_whole(r->eyes) ? vision_most_rows(r->eyes) : 0;
-}
+int pictures_span_tokens(const runtime *r) { return r->eyes ? vision_step_tokens(r->eyes) : 0; }
 
 /* --- the prompt's text --- */
 

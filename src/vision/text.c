@@ -20,6 +20,20 @@ int vision_most_rows(const vision *v) {
     return r->queries ? r->queries : (int)plan_most_patches(r) / (r->merge * r->merge);
 }
 
+/* Of the text around a picture, where a prompt comes in one step. */
+enum { TEXT_TOKENS = 512 };
+
+int vision_step_tokens(const vision *v) {
+    if (vision_prompt_whole(v)) return vision_most_rows(v) + TEXT_TOKENS;
+    return v->rules.whole ? vision_most_rows(v) : 0;
+}
+
+int vision_measure_step(const model_file *model, const model_file *mmproj) {
+    vision v = { 0 };
+    bool   known = false;
+    return rules_read(&v.rules, model, mmproj, &known, NULL) == 0 && known ? vision_step_tokens(&v) : 0;
+}
+
 void vision_put_rows(str *out, const char *word, int n) {
     for (int i = 0; i < n; i++) str_puts(out, word);
 }

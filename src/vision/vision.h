@@ -47,6 +47,8 @@ void vision_free(vision *v); /* accepts NULL */
  * own; 0 where there are none. */
 int vision_measure(uint64_t *bytes, uint64_t *on_device, const model_file *model, const model_file *mmproj, int width,
                    const vision_options *o, err *e);
+/* What of it must come in one step: vision_step_tokens of opened eyes. */
+int vision_measure_step(const model_file *model, const model_file *mmproj);
 /* Whether vision_open would find eyes, by what the files say of themselves. */
 bool vision_known(const model_file *model, const model_file *mmproj);
 const char *
@@ -59,6 +61,7 @@ bool vision_take_other_word(vision *v);
 bool vision_whole(const vision *v);        /* the rows of a picture see each other, later ones too */
 int  vision_most_rows(const vision *v);    /* that stand together, at most */
 bool vision_prompt_whole(const vision *v); /* all of the prompt does, its text too */
+int  vision_step_tokens(const vision *v);  /* of what must come in one step: such rows, or a prompt; 0: nothing must */
 
 /* Positions with several axes: how a picture's rows stand in it. across: that stand beside each other, row by row; the text
  * behind them goes on after `advance` positions. 0: one after the other, as tokens do. */
