@@ -54,6 +54,7 @@ static const char *bundle_template_guess(const char *arch, bool (*has)(const voi
         { "llama", "llama2" },    { "internlm2", "chatml" },    { "yi", "chatml" },        { "olmo2", "zephyr" },
         { "stablelm", "zephyr" }, { "smollm", "chatml" },
     };
+    if (arch && strcmp(arch, "paligemma") == 0) return arch; /* the words of Gemma's turns are there, and of no use */
     for (size_t i = 0; i < sizeof by_token / sizeof *by_token; i++) {
         if (has(ctx, by_token[i].token) && (!by_token[i].also || has(ctx, by_token[i].also))) return by_token[i].name;
     }

@@ -47,7 +47,7 @@ typedef struct engine_options {
     int        page_tokens;    /* 0: PAGE_TOKENS */
     int        max_seqs;       /* that compute at once; 0: 16, on a GPU 128, or 32 with fixed states */
     int        step_tokens;    /* tokens of one step; 0: 256, 2048 on a GPU */
-    int        span_tokens;    /* of the longest span that must come in one step, beside a token of every sequence */
+    int        span_tokens;    /* of the longest span or prompt of one step, beside a token of every sequence */
     int        max_waiting;    /* requests in the queue (and as many again of clients with few of them); 0: 1024 */
     int        target_step_ms; /* while somebody generates, prompt pieces shrink until a step takes this; 0: off */
     int        n_threads;      /* 0: one per core */
@@ -180,6 +180,9 @@ typedef struct engine_request {
     size_t             n_tokens;
     const engine_rows *rows; /* rising, none within another */
     size_t             n_rows;
+    /* Every position of the prompt sees all of them, and only the answer what is before it. Such a prompt is computed in one
+     * step, and what was computed is used again for equal prompts only. */
+    bool prompt_whole;
     /* NULL: the model alone; must outlive the request. Prefixes are shared within sets of one key only, and with the
      * model alone below the position from which the set counts. */
     const nn_adapter_set *adapters;

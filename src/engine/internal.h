@@ -151,8 +151,8 @@ struct engine {
     int           n_shares;
     ahead         ahead;
     int32_t      *token, *pos, *seq_of, *q_start, *kv_len, *slot, *out_rows, *hidden_rows, *pages[KV_MAX_GROUPS];
-    int32_t      *adapter, *row_end, *segment; /* used by batches that have such rows */
-    int32_t      *axes;                        /* [ENGINE_AXES][n_tok] */
+    int32_t      *adapter, *row_begin, *row_end, *segment; /* used by batches that have such rows */
+    int32_t      *axes;                                    /* [ENGINE_AXES][n_tok] */
     const float **embd;
 };
 
@@ -178,6 +178,8 @@ int schedule_adapt(int budget, int least, int most, double seconds, double targe
 
 /* Of equal priority the client that has had the least goes first. */
 bool schedule_before(const sequence *a, const sequence *b);
+/* Whether a prompt that sees itself whole is longer than the window of some layer. */
+bool schedule_wide(const engine *g, size_t n_prompt);
 
 /* front.c */
 bool front_wait(engine *g, sequence *s);         /* lets s wait behind a running one, if that is worth it */

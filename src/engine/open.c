@@ -41,7 +41,8 @@ static void defaults(engine_options *o, const nn_model *m, nn_device_kind kind) 
     if (o->max_seqs <= 0) o->max_seqs = usual_seqs(m, kind);
     if (o->max_seqs > 1024) o->max_seqs = 1024;
     if (o->step_tokens <= 0) o->step_tokens = kind == NN_DEVICE_GPU ? 2048 : o->expert_bytes ? STREAMED_TOKENS : 256;
-    if (o->step_tokens < o->span_tokens + o->max_seqs) o->step_tokens = o->span_tokens + o->max_seqs;
+    int least = o->span_tokens ? o->span_tokens + o->max_seqs + speculate_most_rows(o) : o->max_seqs;
+    if (o->step_tokens < least) o->step_tokens = least;
     if (o->max_waiting <= 0) o->max_waiting = 1024;
 }
 
@@ -90,6 +91,7 @@ static int open_batch(engine *g, err *e) {
     ok = (g->slot = calloc(seqs, sizeof *g->slot)) && ok;
     ok = (g->out_rows = calloc(tokens, sizeof *g->out_rows)) && ok;
     ok = (g->adapter = calloc(tokens, sizeof *g->adapter)) && ok;
+    ok = (g->row_begin = calloc(tokens, sizeof *g->row_begin)) && ok;
     ok = (g->row_end = calloc(tokens, sizeof *g->row_end)) && ok;
     ok = (g->segment = calloc(tokens, sizeof *g->segment)) && ok;
     ok = (g->embd = calloc(tokens, sizeof *g->embd)) && ok;
@@ -149,7 +151,7 @@ static size_t own_bytes(const engine *g, const nn_limits *l, int n_groups) {
     size_t tables = (size_t)l->max_seqs * (size_t)l->max_pages * sizeof(int32_t) * (size_t)n_groups;
     size_t vocab = (size_t)g->n_vocab * (sizeof(float) + 2 * sizeof(sampling_logprob)); /* the row and its candidates */
     size_t drafts = speculate_any(&g->o) && !g->whole ? draft_lookup_bytes(l->max_seqs, g->n_ctx) : 0;
-    return drafts + 2 * tables + vocab + (size_t)l->max_tokens * 6 * sizeof(int32_t) + (size_t)l->n_pages * 16;
+    return drafts + 2 * tables + vocab + (size_t)l->max_tokens * 7 * sizeof(int32_t) + (size_t)l->n_pages * 16;
 }
 
 /* A model that drafts beside the engine's own, and the executor that it gets. */
@@ -380,6 +382,7 @@ void engine_free(engine *g) {
     free(g->out_rows);
     free(g->hidden_rows);
     free(g->adapter);
+    free(g->row_begin);
     free(g->row_end);
     free(g->segment);
     free(g->embd);

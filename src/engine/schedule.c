@@ -74,11 +74,26 @@ static sequence *least_important(const engine *g) {
     return worst;
 }
 
+bool schedule_wide(const engine *g, size_t n_prompt) {
+    for (int k = 0; k < g->cache.n_groups; k++) {
+        int window = g->exec->groups.window[k];
+        if (window > 0 && (size_t)window < n_prompt) return true;
+    }
+    return false;
+}
+
+/* How much of what is there may be used. What was kept of a prompt that sees itself whole is of an equal one and as good as
+ * computed anew, whatever part of it that is, but what is left sees all of it: more than a shorter window leaves. */
+static int usable(const engine *g, const sequence *s, int reused) {
+    bool equal = s->request->r.prompt_whole && reused < s->n_prompt;
+    return equal && !schedule_wide(g, (size_t)s->n_prompt) ? reused : sequence_cut(s, reused);
+}
+
 /* What others have computed of its beginning, down to where it may be cut. */
 static int attach(engine *g, sequence *s, int32_t slot) {
     if (!sequence_caches(s)) return 0;
     int reused = cache_attach(&g->cache, &s->tables, &s->text, s->n_tokens, slot);
-    for (int cut; (cut = sequence_cut(s, reused)) < reused;) {
+    for (int cut; (cut = usable(g, s, reused)) < reused;) {
         cache_tables_release(&g->cache, &s->tables);
         reused = cache_attach(&g->cache, &s->tables, &s->text, cut + 1, slot);
     }
@@ -185,9 +200,25 @@ static int next_mark(const engine *g, const sequence *s) {
     return front_next(g, s, best);
 }
 
+/* What is left of a prompt that sees itself whole lies within the share. */
+static void see_prompt(engine *g, nn_batch *b, const sequence *s, int row, int n) {
+    int left = s->n_prompt - s->n_evaluated;
+    if (left <= 0) return;
+    for (int k = 0; k < n && k < left; k++) {
+        g->row_end[row + k] = s->n_prompt;
+        g->row_begin[row + k] = 0;
+    }
+    b->row_end = g->row_end;
+    if (schedule_wide(g, (size_t)s->n_prompt)) b->row_begin = g->row_begin;
+}
+
 /* Rows of whole spans see up to the span's end; such spans lie within the share. */
 static void add_row_ends(engine *g, nn_batch *b, const sequence *s, int row, int n) {
     const engine_request *r = &s->request->r;
+    if (r->prompt_whole) {
+        see_prompt(g, b, s, row, n);
+        return;
+    }
     for (size_t i = 0; i < r->n_rows; i++) {
         int first = r->rows[i].first - s->n_evaluated;
         if (!r->rows[i].whole || first < 0 || first >= n) continue;
@@ -218,6 +249,7 @@ static void add_share(engine *g, nn_batch *b, sequence *s, int n, int n_draft) {
         g->embd[row + i] = sequence_embd(s, s->n_evaluated + i);
         g->adapter[row + i] = s->n_evaluated + i >= s->request->r.adapters_from ? s->adapter : 0;
         g->row_end[row + i] = s->n_evaluated + i + 1;
+        g->row_begin[row + i] = s->n_evaluated + i; /* no earlier than a window */
         if (g->embd[row + i]) b->embd = g->embd;
         g->pos[row + i] = s->n_evaluated + i;
         g->segment[row + i] = s->request->r.second && s->n_evaluated + i >= s->request->r.second;

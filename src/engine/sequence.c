@@ -85,12 +85,32 @@ static void mark_start(sequence *s, const engine_request *r) {
     memcpy(at->b, digest, sizeof at->b);
 }
 
+/* What is computed at any position of a prompt that sees itself whole depends on all of it: it has a namespace of its own. */
+static void mark_whole(sequence *s, const engine_request *r) {
+    uint8_t digest[SHA256_BYTES];
+    sha256  h;
+    sha256_init(&h);
+    sha256_feed(&h, s->text.space.b, sizeof s->text.space.b);
+    if (r->adapters) sha256_feed(&h, r->adapters->key, sizeof r->adapters->key);
+    if (r->adapters) sha256_feed(&h, &r->adapters_from, sizeof r->adapters_from);
+    sha256_feed(&h, &r->n_tokens, sizeof r->n_tokens);
+    sha256_feed(&h, r->tokens, r->n_tokens * sizeof *r->tokens);
+    for (size_t i = 0; i < r->n_rows; i++) {
+        const int32_t place[2] = { r->rows[i].first, r->rows[i].n };
+        sha256_feed(&h, place, sizeof place);
+        sha256_feed(&h, r->rows[i].content, sizeof r->rows[i].content);
+    }
+    sha256_finish(&h, digest);
+    memcpy(s->text.space.b, digest, sizeof s->text.space.b);
+}
+
 /* What the tokens do not say: the namespace, and a key for every supplied row. */
 static bool open_text(sequence *s) {
     const engine_request *r = &s->request->r;
     s->text.tokens = s->tokens;
     bool later = r->adapters && r->adapters_from > 0;
     if (r->adapters && !later) memcpy(s->text.space.b, r->adapters->key, sizeof s->text.space.b);
+    if (r->prompt_whole) mark_whole(s, r);
     if (r->n_rows == 0 && !later) return true;
     s->text.rows = s->keys = calloc((size_t)s->n_ctx, sizeof *s->keys);
     for (size_t i = 0; s->keys && i < r->n_rows; i++) {
@@ -112,6 +132,7 @@ static bool open_text(sequence *s) {
 int sequence_cut(const sequence *s, int position) {
     const engine_request *r = &s->request->r;
     if (s->whole && position < s->n_prompt) return 0;
+    if (r->prompt_whole) return position < s->n_prompt ? 0 : position;
     for (size_t i = 0; i < r->n_rows; i++) {
         const engine_rows *w = &r->rows[i];
         if (w->whole && w->first < position && position < w->first + w->n) return w->first;
@@ -122,6 +143,7 @@ int sequence_cut(const sequence *s, int position) {
 int sequence_whole(const sequence *s, int position) {
     const engine_request *r = &s->request->r;
     if (s->whole && position == 0) return s->n_prompt;
+    if (r->prompt_whole && position < s->n_prompt) return s->n_prompt;
     for (size_t i = 0; i < r->n_rows; i++) {
         if (r->rows[i].whole && r->rows[i].first == position) return position + r->rows[i].n;
     }

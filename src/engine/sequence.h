@@ -95,7 +95,8 @@ static inline bool sequence_caches(const sequence *s) {
 /* Spans that see themselves whole are computed in one step and used again as a whole. This is `position` if a sequence
  * may be cut in front of it, else where the span around it begins. */
 int sequence_cut(const sequence *s, int position);
-/* Where the span that begins at a position ends; the position itself where none does. */
+/* Where the span that begins at a position ends; the position itself where none does. What is left of a prompt that sees
+ * itself whole is such a span, wherever it begins. */
 int sequence_whole(const sequence *s, int position);
 
 /* The supplied embedding at a position; NULL: there is a token. */

@@ -21,9 +21,11 @@ static int most_of(const engine_options *o) {
     return most < DRAFT_MOST ? most : DRAFT_MOST;
 }
 
+int speculate_most_rows(const engine_options *o) { return speculate_any(o) ? 2 * most_of(o) : 0; }
+
 int speculate_rows(const engine *g) {
-    int rows = 2 * most_of(&g->o), left = g->o.step_tokens - g->o.max_seqs;
-    if (!speculate_any(&g->o) || g->whole) return 0;
+    int rows = speculate_most_rows(&g->o), left = g->o.step_tokens - g->o.max_seqs;
+    if (g->whole) return 0;
     return rows < left ? rows : left;
 }
 

@@ -69,8 +69,9 @@ typedef struct speculation {
 
 int               speculate_open(struct engine *g, int n_pages, err *e); /* n_pages: of the engine's cache */
 void              speculate_close(struct engine *g);
-int               speculate_twins(const struct engine *g); /* slots beyond one per sequence */
-int               speculate_rows(const struct engine *g);  /* rows of logits beyond one per sequence */
+int               speculate_twins(const struct engine *g);             /* slots beyond one per sequence */
+int               speculate_rows(const struct engine *g);              /* rows of logits beyond one per sequence */
+int               speculate_most_rows(const struct engine_options *o); /* given the room */
 bool              speculate_any(const struct engine_options *o);
 bool              speculate_asks_model(const struct engine *g);
 bool              speculate_asks_head(const struct engine *g);

@@ -53,11 +53,29 @@ static int check_room(const engine *g, const engine_request *r, err *e) {
                    r->n_tokens, need * g->page_bytes, has * g->page_bytes, (need - has) * g->page_bytes);
 }
 
+/* A step of its own beside all that may be generating, and their drafts. */
+static int room_for_span(const engine *g) { return g->o.step_tokens - g->o.max_seqs + 1 - speculate_rows(g); }
+
+static int check_whole(const engine *g, const engine_request *r, err *e) {
+    if (r->score_prompt || r->pooling != ENGINE_POOL_NONE)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "a prompt that sees itself whole is not scored, and no vector is made of it");
+    if (r->n_tokens > (size_t)room_for_span(g))
+        return err_set(e, ERR_LIMIT,
+                       "the prompt has %zu tokens that all see each other and come in one step, which has room for %d",
+                       r->n_tokens, room_for_span(g));
+    return 0;
+}
+
 /* What a prompt holds beyond tokens: whether the device can do it is the backend's answer. */
 static int check_rows(const engine *g, const engine_request *r, err *e) {
     unsigned holds =
         (r->n_rows ? NN_BATCH_EMBD : 0u) | (r->adapters ? NN_BATCH_ADAPTER : 0u) | (r->second ? NN_BATCH_SEGMENT : 0u);
     int64_t from = 0;
+    int     rc = r->prompt_whole ? check_whole(g, r, e) : 0;
+    if (rc < 0) return rc;
+    if (r->prompt_whole) holds |= NN_BATCH_ROW_END;
+    if (r->prompt_whole && schedule_wide(g, r->n_tokens)) holds |= NN_BATCH_ROW_BEGIN;
     for (size_t i = 0; i < r->n_rows; i++) {
         const engine_rows *s = &r->rows[i];
         if (s->first < from || s->n <= 0 || (int64_t)s->first + s->n > (int64_t)r->n_tokens || !s->embd)
@@ -74,10 +92,9 @@ static int check_rows(const engine *g, const engine_request *r, err *e) {
         if (s->across) holds |= NN_BATCH_AXES;
         if (!s->whole) continue;
         holds |= NN_BATCH_ROW_END;
-        /* It needs a step of its own beside all that may be generating. */
-        if (s->n > g->o.step_tokens - g->o.max_seqs + 1)
+        if (s->n > room_for_span(g))
             return err_set(e, ERR_LIMIT, "supplied rows %zu: %d that see each other; a step has room for %d", i, s->n,
-                           g->o.step_tokens - g->o.max_seqs + 1);
+                           room_for_span(g));
     }
     if (r->adapters_from < 0) return err_set(e, ERR_ARG, "adapters from position %d on", r->adapters_from);
     return nn_batch_allow(nn_batch_for(g->model->tape, holds), g->backend->can, e);

@@ -18,7 +18,7 @@ void attn_row_range(const attn_args *a, int row, int64_t *lo, int64_t *hi) {
     if (end < 0) end = 0;
     int64_t begin = a->window > 0 ? pos - a->window + 1 : 0;
     if (a->chunk > 0 && pos - pos % a->chunk > begin) begin = pos - pos % a->chunk;
-    if (a->row_begin) begin = a->row_begin[row];
+    if (a->row_begin && (!a->causal || a->row_begin[row] < begin)) begin = a->row_begin[row];
     if (begin < 0) begin = 0;
     *lo = begin < end ? begin : end;
     *hi = end;

@@ -39,7 +39,8 @@
  *
  * Row t sits at position pos[t] and sees positions [max(0, pos - window + 1), pos + 1) when causal (window 0: from 0),
  * otherwise all of [0, kv_len), with `after` at most so many behind its own. row_end, if not NULL, replaces the end (a row
- * inside an image sees the whole image), and row_begin the beginning. Ends are clipped to kv_len, and to `until`. A row that sees nothing
+ * inside an image sees the whole image), and row_begin the beginning; when causal, only where that is earlier (a row inside
+ * a prompt sees the whole prompt, whatever its window). Ends are clipped to kv_len, and to `until`. A row that sees nothing
  * gives zeros. Pages outside every row's range are not touched and may be NULL. K and V of all positions below kv_len are
  * stored before the call.
  *

@@ -2,7 +2,7 @@
 /*
  * Granite, HyperCLOVA X, MiniCPM and SmolLM3: the Llama block. All but SmolLM3 have multipliers on embeddings,
  * attention, residuals and logits (MiniCPM derives them); HyperCLOVA X norms behind each block, too; SmolLM3 leaves
- * every fourth layer without rotation.
+ * every fourth layer without rotation. Granite 4 Vision gets rows of pictures in front of several layers.
  */
 #include "nn/nn.h"
 
@@ -14,6 +14,7 @@ typedef struct hparams {
     bool           post_norms;
     const int     *rotates;
     nn_rope        rope;
+    int            n_deep, deep[NN_MAX_PARTS]; /* in front of which layers pictures get more */
 } hparams;
 
 typedef struct layer {
@@ -60,6 +61,7 @@ static void setup(nn_config *c, void *p) {
     if (h->by.attn == 0) h->by.attn = 1.0f / sqrtf((float)h->d.head_dim);
     if (h->by.logit == 0) nn_config_fail(c, "logits cannot be divided by zero");
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ 0 });
+    h->n_deep = nn_deep_layers(c, h->d.n_layer, h->deep);
 }
 
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
@@ -88,8 +90,11 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_buf x = nn_embed(t, tw->embd, h->by.embd);
     for (int i = 0; i < d->n_layer; i++) {
         const layer *w = &lw[i];
-        nn_buf       n = nn_rms_norm(t, x, w->attn_norm, d->eps);
-        nn_buf       y = nn_attend(t, i, n, &w->attn, h->rotates[i] ? &h->rope : NULL, attn, d->eps);
+        for (int k = 0; k < h->n_deep; k++) {
+            if (h->deep[k] == i) nn_add_supplied(t, x, k + 1);
+        }
+        nn_buf n = nn_rms_norm(t, x, w->attn_norm, d->eps);
+        nn_buf y = nn_attend(t, i, n, &w->attn, h->rotates[i] ? &h->rope : NULL, attn, d->eps);
         y = nn_project(t, y, w->attn.o);
         nn_add_scaled(t, x, w->post_attn_norm ? nn_rms_norm(t, y, w->post_attn_norm, d->eps) : y, h->by.residual);
         n = nn_rms_norm(t, x, w->ffn_norm, d->eps);

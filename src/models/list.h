@@ -25,6 +25,7 @@ extern const nn_arch models_projector_llava_next, models_projector_vipllava;
 extern const nn_arch models_ovis_tower, models_ovis_head, models_projector_ovis;
 extern const nn_arch models_hunyuan_tower, models_hunyuan_merger, models_projector_hunyuan;
 extern const nn_arch models_janus_tower, models_projector_janus, models_projector_deepseek_vl;
+extern const nn_arch models_projector_paligemma;
 
 /* Of models that hear. */
 extern const nn_arch models_whisper_tower, models_projector_voxtral;
@@ -39,7 +40,7 @@ extern const nn_arch models_whisper_ears;
 
 extern const nn_arch models_llama4_tower, models_projector_llama4, models_siglip2, models_projector_lfm2,
     models_moonvit, models_projector_moonvit, models_minicpmv_tower, models_minicpmv_rest, models_projector_minicpmv,
-    models_resampler;
+    models_resampler, models_window_qformer_asked, models_window_qformer;
 
 /* A head that goes on from another model's inner states. */
 extern const nn_arch models_eagle3;

@@ -6,6 +6,7 @@
  *     LLaVA       two layers over each patch; over what several layers of the tower have for it, side by side. LLaVA 1.6 and
  *                 its kin have a row for the end of a line, ViP-LLaVA a norm before them
  *     Janus       two layers over each patch; DeepSeek VL, too
+ *     PaliGemma   one matrix over each patch
  *     Idefics 3   one matrix over a square of patches, side by side
  *     Mistral 3   the same, and two layers behind it
  *     LFM2-VL     perhaps a norm, and two layers over a square of patches, side by side
@@ -25,6 +26,7 @@ typedef enum kind {
     VIPLLAVA,
     JANUS,
     DEEPSEEK_VL,
+    PALIGEMMA,
     IDEFICS3,
     MISTRAL3,
     GEMMA4,
@@ -113,6 +115,12 @@ static void setup_deepseek_vl(nn_config *c, void *p) {
     hparams *h = p;
     h->kind = DEEPSEEK_VL;
     h->act = NN_ACT_GELU;
+    read_widths(c, h, 1);
+}
+
+static void setup_paligemma(nn_config *c, void *p) {
+    hparams *h = p;
+    h->kind = PALIGEMMA;
     read_widths(c, h, 1);
 }
 
@@ -221,6 +229,9 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
         nn_bind_linear(b, &t->first, NULL, "model.aligner.linear1", h->n_in, h->n_out, 0);
         nn_bind_linear(b, &t->second, NULL, "model.aligner.linear2", h->n_out, h->n_out, 0);
         break;
+    case PALIGEMMA:
+        nn_bind_linear(b, &t->first, NULL, "model.multi_modal_projector.linear", h->n_in, h->n_out, 0);
+        break;
     case IDEFICS3:
         nn_bind_linear(b, &t->first, "mm.model.fc", "model.connector.modality_projection.proj", h->n_in, h->n_out, 0);
         break;
@@ -325,6 +336,7 @@ PROJECTOR(vipllava, "vipllava_projector", setup_vipllava);
 PROJECTOR(llava_next, "llava_next_projector", setup_llava_next);
 PROJECTOR(janus, "janus_projector", setup_janus);
 PROJECTOR(deepseek_vl, "deepseek_vl_projector", setup_deepseek_vl);
+PROJECTOR(paligemma, "paligemma_projector", setup_paligemma);
 PROJECTOR(idefics3, "idefics3_projector", setup_idefics3);
 PROJECTOR(mistral3, "mistral3_projector", setup_mistral3);
 PROJECTOR(gemma4, "gemma4_projector", setup_gemma4);

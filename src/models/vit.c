@@ -10,6 +10,7 @@
 #include "nn/nn.h"
 
 #include <math.h>
+#include <stdio.h>
 
 enum { MOST_TAPS = 5 };
 
@@ -58,6 +59,13 @@ static void read_taps(nn_config *c, hparams *h, int usual) {
     int n_layer = h->t.d.n_layer;
     h->n_taps =
         nn_config_outer_ints(c, "feature_layer", "vision_feature_layer|vision_feature_layers", h->tap, MOST_TAPS);
+    int named = (int)nn_config_int(c, "taps", NULL, 0); /* where files say it in another way (Granite 4 Vision) */
+    for (int i = 0; i < named && i < MOST_TAPS; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "tap.%d", i);
+        h->tap[i] = (int)nn_config_int(c, key, NULL, 0);
+        h->n_taps = i + 1;
+    }
     if (!h->n_taps) h->tap[h->n_taps++] = usual;
     h->n_run = 0;
     for (int i = 0; i < h->n_taps; i++) {

@@ -53,6 +53,7 @@ static unsigned nn_batch_holds(const nn_batch *b) {
 unsigned nn_batch_for(const nn_tape *t, unsigned holds) {
     if ((holds & NN_BATCH_EMBD) && t->n_parts > 1) holds |= NN_BATCH_DEEP;
     if ((holds & NN_BATCH_ROW_END) && t->strict) holds |= NN_BATCH_STRICT;
+    if ((holds & NN_BATCH_ROW_BEGIN) && t->windows) holds |= NN_BATCH_WIDE;
     return holds;
 }
 
@@ -68,7 +69,8 @@ int nn_batch_allow(unsigned holds, unsigned can, err *e) {
                  { NN_BATCH_ROW_BEGIN, "spans that see nothing but themselves are" },
                  { NN_BATCH_DEEP, "embeddings that are supplied to several layers are" },
                  { NN_BATCH_STRICT, "spans that only some layers see whole are" },
-                 { NN_BATCH_FROM, "rows of another executor are" } };
+                 { NN_BATCH_FROM, "rows of another executor are" },
+                 { NN_BATCH_WIDE, "spans that are longer than a layer's window are" } };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (holds & rows[i].bit & ~can) return err_set(e, ERR_UNSUPPORTED, "%s not supported yet", rows[i].what);
     }

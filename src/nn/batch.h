@@ -21,7 +21,8 @@
  *               such a span lies in one batch. Layers may be exempt (nn_attn_spec.strict)
  *     row_begin with row_end, in layers that see the step's own rows: where the span begins that a row sees, for layers
  *               that say so (nn_attn_spec.spans); without it they see everything. Spans rise with the rows; one need not
- *               hold its own row
+ *               hold its own row. In layers with a window that keep positions: where a row sees from if its window begins
+ *               later, for a span that is longer than the window; the whole span lies in the batch
  *     from      instead of embd: the hidden rows of another executor's last step, which was waited for, of the same backend and
  *               device. They lie one behind the other, so that several of them may be one row of this batch
  *     adapter   an adapter set per row (nn/adapter.h), by the number that the executor was told
@@ -57,6 +58,7 @@ enum {
     NN_BATCH_DEEP = 64,    /* supplied rows with several parts */
     NN_BATCH_STRICT = 128, /* spans that only some layers see whole */
     NN_BATCH_FROM = 256,   /* rows that another executor left */
+    NN_BATCH_WIDE = 512,   /* spans that are longer than a layer's window; follows from the model, too */
 };
 
 typedef struct nn_batch {
@@ -109,7 +111,7 @@ typedef struct nn_limits {
     int n_slots;                           /* fixed states */
 } nn_limits;
 
-/* What a batch that holds this holds for this model: NN_BATCH_DEEP and NN_BATCH_STRICT are added. */
+/* What a batch that holds this holds for this model: NN_BATCH_DEEP, NN_BATCH_STRICT and NN_BATCH_WIDE are added. */
 unsigned nn_batch_for(const struct nn_tape *t, unsigned holds);
 
 /* Refuses by name what is in `holds` and not in `can`. */

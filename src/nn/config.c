@@ -384,9 +384,15 @@ nn_act_kind nn_config_act(nn_config *c, const char *gguf, const char *hf, nn_act
     return dflt;
 }
 
+/* PaliGemma says it of its prompts, and a batch has these as spans. */
+static bool means_prompts(const nn_config *c) {
+    const char *outer = json_cstr(json_get(c->root, "model_type"));
+    return outer && strcmp(outer, "paligemma") == 0;
+}
+
 bool nn_config_causal(nn_config *c) {
-    return nn_config_bool(c, "attention.causal", "is_causal", true) &&
-           !nn_config_bool(c, NULL, "use_bidirectional_attention", false);
+    bool later = nn_config_bool(c, NULL, "use_bidirectional_attention", false);
+    return nn_config_bool(c, "attention.causal", "is_causal", true) && (!later || means_prompts(c));
 }
 
 static bool is_known(const char *text, const char *known) {

@@ -151,22 +151,11 @@ static void check_kinds(nn_config *c, const json_value *where) {
     }
 }
 
-/* Models whose language model is one that we know, but runs in a way that we do not. */
-static const struct { const char *type, *why; } closed[] = { { "paligemma", "its prompt sees itself as a whole" } };
-
-static void check_type(nn_config *c) {
-    const char *type = json_cstr(json_get(c->root, "model_type"));
-    for (size_t i = 0; type && i < sizeof closed / sizeof *closed; i++) {
-        if (strcmp(type, closed[i].type) == 0) nn_config_fail(c, "%s is not supported: %s", type, closed[i].why);
-    }
-}
-
 void nn_known_check(nn_config *c) {
     const json_value *where = c->text ? c->text : c->root;
     char              shown[80];
     if (!c->file || nn_config_gguf(c)) return;
-    check_type(c);
-    if (!c->failed) check_kinds(c, where);
+    check_kinds(c, where);
     for (int i = 0; i < (int)N_KNOWN && !c->failed; i++) {
         const char *usual = i < N_ACTS ? c->arch->act : known[i].usual;
         if (c->looked[i] || !usual) continue;

@@ -634,6 +634,16 @@ typedef struct nn_lines_top {
     float         eps;
 } nn_lines_top;
 /*
+ * Projectors side by side whose learned queries look at windows (vision/windows.c): the tops of both models that do it begin with
+ * this. learned: of projector i for each place in a window, of a query or of a patch.
+ */
+enum { NN_WINDOW_MOST = 8 };
+typedef struct nn_window_top {
+    nn_projector_top line;
+    int              n;
+    const nn_vec    *learned[NN_WINDOW_MOST];
+} nn_window_top;
+/*
  * The same for sounds: a tower takes the frames of a mel spectrogram and halves their number. Its hparams begin with
  * nn_ears_dims and its top with nn_ears_top. An input row is NN_EARS_FRAMES frames around a place, two numbers (1, or
  * 0 where the frame before the place, or that behind it, lies outside) and the place's position, where it has one.
@@ -696,7 +706,9 @@ nn_buf nn_query_at(nn_tape *t, nn_buf q, const nn_distances *d);
 nn_buf nn_key_at(nn_tape *t, nn_buf k, const nn_distances *d);
 
 /* Of a language model: behind how many of its first layers the rows of a picture get more (nn_add_supplied). */
-int    nn_deep_read(nn_config *c, int n_layer);
+int nn_deep_read(nn_config *c, int n_layer);
+/* The same where config.json says in front of which layers (Granite 4 Vision): layer[i] gets part i + 1. Returns how many. */
+int    nn_deep_layers(nn_config *c, int n_layer, int layer[NN_MAX_PARTS]);
 nn_buf nn_tower_input(nn_tape *t, const nn_tower_dims *d, nn_linear patch); /* embedded patches with their positions */
 /* The same where patches are normed before they get their positions; norm NULL: they are not. */
 nn_buf nn_tower_input_normed(nn_tape *t, const nn_tower_dims *d, nn_linear patch, const nn_vec *norm);

@@ -341,6 +341,7 @@ nn_buf nn_attention(nn_tape *t, int layer, nn_buf q, nn_attn_spec a) {
         fail(t, "attention: layer %d has a window that its state does not know", layer);
     if (a.spans && s->kind != NN_STATE_STEP) fail(t, "attention: layer %d keeps more than a step's spans", layer);
     if (a.strict) t->strict = true;
+    if (a.window && !a.chunk) t->windows = true;
     check_bias(t, &a);
     check_choice(t, layer, &a);
     if (a.chunk < 0 || (a.chunk && a.window != a.chunk))

@@ -158,6 +158,7 @@ struct nn_tape {
     int             n_axes;         /* of positions that its rotations know; 0: they take the position itself */
     int             n_parts;        /* of a supplied row: the embedding, and what is added further up */
     bool            strict;         /* some layers do not see spans whole */
+    bool            windows;        /* some layers see so many positions only */
     nn_buf          hidden, logits; /* what the head reads (after the last norm), and what it makes of it; 0: no head */
     nn_buf          inner;          /* what a further head makes of inner states (nn_tape_tap); 0: nothing */
     err             error;

@@ -238,7 +238,7 @@ char *pictures_find_mmproj(const char *model); /* a path to be freed; NULL: ther
 /* Neither eyes nor ears: no error. */
 int        pictures_open(runtime *r, const runtime_settings *s, const engine_options *g, err *e);
 void       pictures_close(runtime *r);
-int        pictures_span_tokens(const runtime *r); /* of the longest picture that sees itself whole */
+int        pictures_span_tokens(const runtime *r); /* of the longest picture or prompt that sees itself whole */
 void      *pictures_main(void *runtime);           /* the thread that looks and listens */
 int        pictures_refuse(const runtime *r, const runtime_request *q, err *e); /* what the model does not take */
 chat_media pictures_words(const runtime *r, const runtime_request *q);

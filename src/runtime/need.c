@@ -27,9 +27,10 @@ enum { VOCAB_ENTRY_BYTES = 220 };
 #define CONTEXT_BYTES ((uint64_t)544 << 20)
 
 /* The model's eyes and ears, in itself, in the file that was named or in the one beside it: whether there are eyes, and what
- * their own file and all that looking and listening takes come to. What cannot be opened takes nothing. */
+ * their own file and all that looking and listening takes come to. What cannot be opened takes nothing. Steps become long enough
+ * for what must come in one. */
 static bool measure_senses(uint64_t *bytes, uint64_t *on_device, const model_file *f, const nn_model *model,
-                           const char *named, const engine_options *o) {
+                           const char *named, engine_options *o) {
     vision_options v = { .device = o->device, .n_threads = o->n_threads, .cpu = o->cpu, .parts = model->tape->n_parts };
     char          *found = named ? NULL : runtime_find_mmproj(model_file_path(f));
     const char    *path = named ? named : found;
@@ -40,6 +41,7 @@ static bool measure_senses(uint64_t *bytes, uint64_t *on_device, const model_fil
     uint64_t more = 0, more_on_device = 0;
     int      width = model->dims->n_embd * model->tape->n_parts;
     bool     open = sees && vision_measure(bytes, on_device, f, mmproj, width, &v, NULL) == 0;
+    o->span_tokens = open ? vision_measure_step(f, mmproj) : 0;
     open = (hears && ears_measure(&more, &more_on_device, f, mmproj, width, &v, NULL) == 0) || open;
     *bytes += more + (open && mmproj ? model_file_bytes(mmproj) : 0);
     *on_device += more_on_device;

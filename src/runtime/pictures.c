@@ -179,7 +179,7 @@ int pictures_open(runtime *r, const runtime_settings *s, const engine_options *g
     return rc;
 }
 
-int pictures_span_tokens(const runtime *r) { return r->eyes && vision_whole(r->eyes) ? vision_most_rows(r->eyes) : 0; }
+int pictures_span_tokens(const runtime *r) { return r->eyes ? vision_step_tokens(r->eyes) : 0; }
 
 /* --- the prompt's text --- */
 

@@ -308,6 +308,7 @@ static int hand_over(request *x, prompt *p, const sampling_params *s, int max_to
     if (rc < 0) return rc;
     engine_request g = { .rows = rows,
                          .n_rows = n_rows,
+                         .prompt_whole = n_rows > 0 && x->owner->eyes && vision_prompt_whole(x->owner->eyes),
                          .tokens = p->ids.data,
                          .n_tokens = p->ids.count,
                          .sampling = *s,

@@ -110,6 +110,16 @@ static const struct {
                            "{{ '[|' + m.role + '|]' + text(m) + ('\\n' if m.role == 'user' else '[|endofturn|]\\n') }}"
                            "{%- endfor -%}"
                            "{%- if add_generation_prompt -%}{{ '[|assistant|]' }}{%- endif -%}" },
+    /* No chat: pictures, then a question, of which the answer is all that follows. */
+    { "paligemma", TEXT_MACRO
+      "{%- set ns = namespace(seen=false) -%}"
+      "{%- if messages|length != 1 or messages[0].role != 'user' -%}"
+      "{{ raise_exception('PaliGemma answers one question of a user; it knows no conversations') }}{%- endif -%}"
+      "{%- if messages[0].content is not string -%}"
+      "{%- for part in messages[0].content if part.type == 'image' -%}"
+      "{{ '<image>' }}{%- set ns.seen = true -%}{%- endfor -%}{%- endif -%}"
+      "{%- if not ns.seen -%}{{ raise_exception('PaliGemma answers questions about a picture: it needs one') }}"
+      "{%- endif -%}{{ bos_token + text(messages[0]) + '\\n' }}" },
 };
 
 const char *tmpl_builtin(const char *name) {

@@ -301,8 +301,9 @@ static int run_tile(vision *v, const pixels *tile, const vision_order *o, float 
     bool                mixes = vision_families[v->rules.kind]->mixes;
     size_t              most = (size_t)o->n + 1;
     int                 first = top->class_row != NULL, across = tile->width / v->rules.patch;
+    bool                windows = vision_families[v->rules.kind]->windows;
     int32_t            *axes = put_axes(o, across, first);
-    bool   stays = stage_follows(&v->projector, last_of(v)) && !by_channel(v) && !v->rules.queries && !mixes;
+    bool stays = stage_follows(&v->projector, last_of(v)) && !by_channel(v) && !v->rules.queries && !mixes && !windows;
     float *own = backend->input ? backend->input(v->tower.exec) : NULL;
     float *in = own ? own : malloc(most * (size_t)v->tower.width_in * sizeof *in);
     float *rows = stays ? NULL : malloc(most * (size_t)v->tower.width_out * sizeof *rows);
@@ -315,9 +316,11 @@ static int run_tile(vision *v, const pixels *tile, const vision_order *o, float 
         if (v->tower.model->tape->n_axes > 0) step.axes = axes;
         rc = stage_run(&v->tower, &step, e);
     }
-    if (rc == 0 && v->middle.model && !mixes) rc = refine(v, tile, rows, e);
+    if (rc == 0 && v->middle.model && !mixes && !windows) rc = refine(v, tile, rows, e);
     if (rc == 0 && mixes)
         rc = mix_rows(v, rows_of(v, tile), rows, out, e);
+    else if (rc == 0 && windows)
+        rc = windows_run(v, across, o->n / across, rows, out, e);
     else if (rc == 0 && v->rules.queries)
         rc = resample(v, across, o->n / across, rows, out, e);
     else if (rc == 0)

@@ -45,7 +45,7 @@ typedef struct vision_source {
     arena             mem;
 } vision_source;
 
-enum { VISION_SETS = 8 };
+enum { VISION_SETS = 16 };
 
 /* What the tower and the projector are built from, and how many rows they take. */
 typedef struct vision_parts {
@@ -54,7 +54,8 @@ typedef struct vision_parts {
     char              keys[64];
     const model_file *from;                     /* the file with the tower */
     bool              inside;                   /* the tower lies in the model's own GGUF file */
-    int               patches, merged, squares; /* merged: rows of the middle */
+    int               patches, merged, squares; /* merged: rows of the middle; squares: of a tile */
+    int               asked;                    /* rows of the projector */
 } vision_parts;
 
 struct vision_family {
@@ -73,6 +74,8 @@ struct vision_family {
     bool              resizes;     /* the reference does, whatever do_resize says */
     bool              fixed_tiles; /* do_resize changes nothing where pictures are cut: tiles have their size anyway */
     bool              short_colours; /* they are scaled in 16 bits (bfloat16) */
+    bool              windows;       /* queries in windows: middle and projector are both needed (windows.c) */
+    bool              prompt_whole;  /* a prompt with pictures sees itself as a whole, its text too */
     bool              by_channel; /* the patches of a square: all of the first element, then all of the second, ... */
     /* What the reference takes where preprocessor_config.json names no colours; NULL: the kin's. */
     const vision_colours *silent;

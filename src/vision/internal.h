@@ -3,8 +3,8 @@
  * Inside the vision room: families/ behind family.h (what differs from family to family, a file each), source.c and
  * rules.c (what the files say about preparing pictures), cut.c (sizes and pieces), area.c (sizes by area), text.c (words
  * in the prompt and its positions), open.c, order.c (which patch is where), places.c (learned positions), encode.c,
- * resample.c and mix.c (the tower and the projector), keep.c (rows that are there already); of sounds mel.c (what a tower gets)
- * and the files behind ears_impl.h.
+ * resample.c, windows.c and mix.c (the tower and the projector), keep.c (rows that are there already); of sounds mel.c
+ * (what a tower gets) and the files behind ears_impl.h.
  */
 #ifndef VISION_INTERNAL_H
 #define VISION_INTERNAL_H
@@ -48,6 +48,8 @@ typedef enum vision_kind {
     VISION_HUNYUAN,
     VISION_QIANFAN,
     VISION_OVIS2,
+    VISION_PALIGEMMA,
+    VISION_GRANITE4,
     VISION_KINDS
 } vision_kind;
 
@@ -60,12 +62,13 @@ typedef struct vision_rules {
     vision_kind   kind;
     pixels_filter filter;
     float         mean[3], std[3];
-    int           patch; /* pixels of a patch's side */
-    int           merge; /* patches on a side of the square that becomes a row */
-    int           side;  /* GEMMA3: of the picture; LLAVA: the shorter one; IDEFICS3: of a tile */
-    int           crop;  /* LLAVA */
-    int           edge;  /* IDEFICS3: the longer side before it is cut; PIXTRAL: it is not longer; KIMI: patches */
-    bool          split; /* IDEFICS3: into tiles */
+    int           patch;       /* pixels of a patch's side */
+    int           merge;       /* patches on a side of the square that becomes a row */
+    int           side;        /* GEMMA3: of the picture; LLAVA: the shorter one; IDEFICS3: of a tile */
+    int           crop;        /* LLAVA */
+    int           edge;        /* IDEFICS3: the longer side before it is cut; PIXTRAL: it is not longer; KIMI: patches;
+                 * GRANITE4: patches on a side of a window */
+    bool          split;       /* IDEFICS3: into tiles */
     int           least, most; /* by area: pixels; GEMMA4: rows at most; INTERNVL and its kin, LLAMA4: tiles; LFM2:
                                 * rows; KIMI: patches */
     int           inner;       /* patches on a side of a square that becomes a row within the tower; 0: none does */
@@ -193,6 +196,9 @@ int resample(vision *v, int across, int down, const float *rows, float *out, err
 
 /* mix.c. in: n rows of what comes before the projector. */
 int mix_rows(vision *v, int n, const float *in, float *out, err *e);
+
+/* windows.c. rows: of the tower, of a tile of so many patches, those of a square side by side. */
+int windows_run(vision *v, int across, int down, const float *rows, float *out, err *e);
 
 /* open.c */
 int tower_identify(uint8_t out[VISION_KEY_BYTES], const model_file *f, err *e); /* by the file */

@@ -50,7 +50,7 @@ static void find_parts(vision_parts *p, const vision_rules *r, const model_file 
                           .keys = p->inside ? p->keys : "clip.vision",
                           .usual = p->set };
     p->projector = p->middle = p->tower;
-    p->middle.arch = r->inner ? f->middle : NULL;
+    p->middle.arch = r->inner || f->windows ? f->middle : NULL;
     p->projector.arch = f->projector;
     if (p->inside) { /* such a file leaves these to its matrices */
         double ff = vision_matrix_rows(model, "v.blk.0.ffn_up.weight", "v.blk.0.mlp.linear_fc1.weight");
@@ -62,6 +62,11 @@ static void find_parts(vision_parts *p, const vision_rules *r, const model_file 
     p->patches = most + 1;
     p->merged = r->inner ? most / (r->inner * r->inner) : 0;
     p->squares = most / (r->merge * r->merge) + r->queries;
+    p->asked = p->squares;
+    if (f->windows) {
+        p->merged = p->squares;
+        p->asked += most;
+    }
 }
 
 static size_t kept_bytes(const vision_rules *r, int squares, int width, const vision_options *o) {
@@ -75,21 +80,24 @@ static size_t kept_bytes(const vision_rules *r, int squares, int width, const vi
 static int open_stages(vision *v, const model_file *f, const vision_parts *s, int width, const vision_options *o,
                        err *e) {
     const vision_rules *r = &v->rules;
-    const vision_stage *last = &v->tower;
     int                 together = r->inner ? r->inner * r->inner : r->merge * r->merge;
     int                 rc = pool_open(&v->workers, o->n_threads ? o->n_threads : pool_default_threads(), false, e);
     if (rc == 0) rc = stage_open(&v->tower, f, &s->tower, s->patches, o, e);
     if (rc == 0 && s->middle.arch) rc = stage_open(&v->middle, f, &s->middle, s->merged, o, e);
-    if (rc == 0) rc = stage_open(&v->projector, f, &s->projector, s->squares, o, e);
+    if (rc == 0) rc = stage_open(&v->projector, f, &s->projector, s->asked, o, e);
     if (rc < 0) return rc;
     const nn_tower_dims *d = v->tower.model->net.hp;
     bool                 fits = d->patch == r->patch;
-    if (s->middle.arch) {
+    int                  beside = (r->queries ? 2 * v->projector.width_out : 0) + r->marks;
+    int                  wide = v->tower.width_out * together + beside;
+    if (vision_families[r->kind]->windows) { /* learned vectors beside a square's patches, or beside a patch */
+        fits = fits && v->middle.width_in == wide + v->middle.width_out;
+        wide = v->tower.width_out + v->middle.width_out;
+    } else if (s->middle.arch) {
         fits = fits && v->tower.width_out * together == v->middle.width_in;
         together = r->merge * r->merge / together;
-        last = &v->middle;
+        wide = v->middle.width_out * together + beside;
     }
-    int wide = last->width_out * together + (r->queries ? 2 * v->projector.width_out : 0) + r->marks;
     if (!fits || wide != v->projector.width_in)
         return err_set(e, ERR_FORMAT, "%s: tower and projector do not fit each other", model_file_path(f));
     if (v->projector.width_out != width)
@@ -137,7 +145,7 @@ int vision_measure(uint64_t *bytes, uint64_t *on_device, const model_file *model
     if (rc < 0 || !known) return rc;
     find_parts(&s, &rules, model, mmproj, width);
     if ((rc = stage_measure(&tower, &there[0], f, &s.tower, s.patches, o, e)) == 0)
-        rc = stage_measure(&projector, &there[1], f, &s.projector, s.squares, o, e);
+        rc = stage_measure(&projector, &there[1], f, &s.projector, s.asked, o, e);
     if (rc == 0 && s.middle.arch) rc = stage_measure(&middle, &there[2], f, &s.middle, s.merged, o, e);
     if (rc < 0) return rc;
     *bytes = tower + middle + projector + kept_bytes(&rules, s.squares, width, o);

@@ -13,12 +13,27 @@ bool vision_take_other_word(vision *v) {
 }
 
 bool vision_whole(const vision *v) { return v->rules.whole; }
+bool vision_prompt_whole(const vision *v) { return family_of(v)->prompt_whole; }
 
 int vision_most_rows(const vision *v) {
     const vision_rules *r = &v->rules;
     int                 squares = (int)plan_most_patches(r) / (r->merge * r->merge);
     if (family_of(v)->counted) return 2 * squares + 2; /* with the ends of lines */
     return r->queries ? r->queries : squares;
+}
+
+/* Of the text around a picture, where a prompt comes in one step. */
+enum { TEXT_TOKENS = 512 };
+
+int vision_step_tokens(const vision *v) {
+    if (vision_prompt_whole(v)) return vision_most_rows(v) + TEXT_TOKENS;
+    return v->rules.whole ? vision_most_rows(v) : 0;
+}
+
+int vision_measure_step(const model_file *model, const model_file *mmproj) {
+    vision v = { 0 };
+    bool   known = false;
+    return rules_read(&v.rules, model, mmproj, &known, NULL) == 0 && known ? vision_step_tokens(&v) : 0;
 }
 
 void vision_put_rows(str *out, const char *word, int n) {

@@ -47,6 +47,8 @@ void vision_free(vision *v); /* accepts NULL */
  * own; 0 where there are none. */
 int vision_measure(uint64_t *bytes, uint64_t *on_device, const model_file *model, const model_file *mmproj, int width,
                    const vision_options *o, err *e);
+/* What of it must come in one step: vision_step_tokens of opened eyes. */
+int vision_measure_step(const model_file *model, const model_file *mmproj);
 /* Whether vision_open would find eyes, by what the files say of themselves. */
 bool vision_known(const model_file *model, const model_file *mmproj);
 const char *
@@ -56,8 +58,10 @@ const char *vision_placeholder(const vision *v); /* what a template prints for a
 const char *vision_row_word(const vision *v);    /* what stands for one row */
 /* For a vocabulary that has no such word: another one stands for a row from now on. False: there is none. */
 bool vision_take_other_word(vision *v);
-bool vision_whole(const vision *v);     /* the rows of a picture see each other, later ones too */
-int  vision_most_rows(const vision *v); /* that stand together, at most */
+bool vision_whole(const vision *v);        /* the rows of a picture see each other, later ones too */
+int  vision_most_rows(const vision *v);    /* that stand together, at most */
+bool vision_prompt_whole(const vision *v); /* all of the prompt does, its text too */
+int  vision_step_tokens(const vision *v);  /* of what must come in one step: such rows, or a prompt; 0: nothing must */
 
 /* Positions with several axes: how a picture's rows stand in them. */
 typedef struct vision_place {

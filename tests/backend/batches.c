@@ -109,7 +109,8 @@ static void try_rule(world *w, int i) {
     for (int k = 0; k < WORLD_TOKENS; k++) far[k] = INT32_MAX;
     *keep = *w;
     break_rule(w, i, zeros, far, nothing);
-    int code = rules[i].code ? rules[i].code : rules[i].bit & can ? ERR_ARG : ERR_UNSUPPORTED;
+    unsigned needs = nn_batch_for(w->m->tape, rules[i].bit); /* of this model */
+    int      code = rules[i].code ? rules[i].code : rules[i].bit && !(needs & ~can) ? ERR_ARG : ERR_UNSUPPORTED;
     for (int k = 0; k < 2; k++) {
         err e = { 0 };
         int rc = k ? w->x->backend->begin(w->x, &w->batch, &e) : w->x->backend->submit(w->x, &w->batch, &ticket, &e);

@@ -9,13 +9,15 @@
 #include <string.h>
 
 /* The rows of these sequences are supplied: the table's, or noise. */
-static void supply(world *w, bool noise, const bool *which, float *embd, const float **rows, int32_t *row_end) {
+static void supply(world *w, bool noise, const bool *which, float *embd, const float **rows, int32_t *row_end,
+                   int32_t *row_begin) {
     const nn_op  *op = &w->m->tape->ops[0];
     const nn_mat *table = op->u.embed.table;
     nn_batch     *b = &w->batch;
     for (int t = 0; t < b->n_tok; t++) {
         float *row = embd + (int64_t)t * table->cols * w->m->tape->n_parts;
         row_end[t] = w->pos[t] + 1; /* as if nothing were said */
+        row_begin[t] = w->pos[t];
         rows[t] = which[w->of[w->seq_of[t]]] ? row : NULL;
         if (!rows[t]) continue;
         tensor_mat_dequant_row(table->at, 0, w->token[t], row);
@@ -26,17 +28,18 @@ static void supply(world *w, bool noise, const bool *which, float *embd, const f
     }
     b->embd = rows;
     if (w->s->backend->can & NN_BATCH_ROW_END) b->row_end = row_end;
+    if (w->s->backend->can & NN_BATCH_WIDE) b->row_begin = row_begin;
 }
 
 static void run(world *w, trace *t, bool noise, const bool *which) {
     float *embd =
         calloc((size_t)(WORLD_TOKENS * w->m->tape->n_parts * w->m->tape->ops[0].u.embed.table->cols), sizeof *embd);
     const float *rows[WORLD_TOKENS];
-    int32_t      row_end[WORLD_TOKENS];
+    int32_t      row_end[WORLD_TOKENS], row_begin[WORLD_TOKENS];
     if (!embd) exit(1);
     while (world_random_batch(w, false)) {
         err e = { 0 };
-        supply(w, noise, which, embd, rows, row_end);
+        supply(w, noise, which, embd, rows, row_end, row_begin);
         /* Noise leaves a trace of its own: only the others' rows are looked at. */
         if (noise) {
             int n = 0;

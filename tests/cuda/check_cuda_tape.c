@@ -58,7 +58,7 @@ int main(int argc, char **argv) {
     if (!check_begin(&c, argc, argv)) return check_end(&c);
     suite s = { .backend = &backend_cuda, .random = c.rng, .rounds = 1 };
     for (int i = 0; i < (c.quick ? MODELS / 10 : MODELS); i++) {
-        nn_model *m = gen_model(&s, (gen_want){ GEN_ANY, i % (GEN_STEP + 1), i % GEN_FFNS, 0 });
+        nn_model *m = gen_model(&s, (gen_want){ .type = GEN_ANY, .mixer = i % (GEN_STEP + 1), .ffn = i % GEN_FFNS });
         check_model(&c, m);
         check_marks(&c, m->tape);
         for (int k = 0; k < 3; k++) { /* any buffer may be what is fetched for a further head */

@@ -40,6 +40,7 @@ from PIL import Image
 
 import generate
 import torchvision_pillow
+import vision_more
 import vision_tiles
 
 VOCAB = 160
@@ -563,6 +564,7 @@ def one_axis_per_pair():
 
 
 vision_tiles.add(family, TEXT, HALF, USUAL, IMAGE)
+vision_more.add(family, TEXT, SIGLIP, HALF, USUAL, IMAGE)
 
 
 def fill(name, model):
@@ -766,7 +768,10 @@ def run_case(name, spec, model, procs, names, rng, files):
             out = large_patches(spec, [tiles[0] for tiles in singles])
     model_args = {k: v for k, v in out.items() if k not in ("num_soft_tokens_per_image", "rows", "cols", "said")}
     with torch.no_grad():
-        parts, deep = ([spec["rows"](model, out)], None) if "rows" in spec else features(model, model_args)
+        if "deepstack" in spec:
+            parts, deep = spec["deepstack"](model, model_args)
+        else:
+            parts, deep = ([spec["rows"](model, out)], None) if "rows" in spec else features(model, model_args)
     rows = torch.cat(parts).float()
     rows *= spec["config"].get("text_config", {}).get("embedding_multiplier", 1)  # as the language model does to all
     counts = [int(p.shape[0]) for p in parts]
@@ -784,6 +789,10 @@ def run_case(name, spec, model, procs, names, rng, files):
         counts = [t.count(spec["word"]) for t in words]
     assert sum(counts) == rows.shape[0], (counts, rows.shape)
     ids = tokens_of(name, spec, rng, counts, grids) if "run" not in spec else tokens_in(spec, rng, words)
+    if "question" in spec:  # "prompt" of a case: how many tokens see each other
+        prompt, answer = vision_more.question_tokens(rng, counts, IMAGE)
+        ids = prompt + answer
+        case["prompt"] = len(prompt)
     assert ids.count(IMAGE) == rows.shape[0]
     case.update(tokens=ids, counts=counts, rows_at=len(files["rows.f32"]) // 4, width=int(rows.shape[1]))
     files["rows.f32"] += rows.contiguous().numpy().astype("<f4").tobytes()
@@ -798,6 +807,8 @@ def run_case(name, spec, model, procs, names, rng, files):
         embedded[0, x[0] == IMAGE] = rows
         args = {"inputs_embeds": embedded, "attention_mask": torch.ones_like(x), "use_cache": False}
     types = (x == IMAGE).long()
+    if "question" in spec:  # there the answer is of another type
+        types = (torch.arange(len(ids))[None] >= case["prompt"]).long()
     accepted = inspect.signature(type(model).forward).parameters
     for key in ("token_type_ids", "mm_token_type_ids"):
         if key in accepted:
@@ -814,13 +825,15 @@ def run_case(name, spec, model, procs, names, rng, files):
                 case["axes"] = pos[:, 0].tolist()
             except Exception as e:
                 print("   axes:", repr(e)[:200])
-    # Transformers 5 lost the scale of the language model's own class in the class around it; before, it was applied.
+    # Transformers 5 lost the scale (Gemma 2: the cap) of the language model's own class in the class around it; before, it was applied.
     text = spec["config"].get("text_config", {})
-    logits = logits * text.get("logit_scale", 1) / text.get("logits_scaling", 1)
+    logits = logits * text.get("logit_scale", 1) / (1 if "deepstack" in spec else text.get("logits_scaling", 1))
+    if "question" in spec and "final_logit_softcapping" in text:
+        logits = text["final_logit_softcapping"] * torch.tanh(logits / text["final_logit_softcapping"])
     assert torch.isfinite(logits).all() and torch.isfinite(rows).all()
     case["logits_at"] = len(files["logits.f32"]) // 4
     case["logit_std"] = float(logits.std())
-    case["row_std"] = float(rows.std())
+    case["row_std"] = float((rows if "deepstack" not in spec else torch.cat(deep)).std())
     files["logits.f32"] += logits[-LAST:].contiguous().numpy().astype("<f4").tobytes()
     return case
 

@@ -44,7 +44,7 @@ function(soft_links name)
 endfunction()
 
 foreach(program check_cuda check_cuda_attn check_cuda_pages check_cuda_rows check_choose check_picks check_backend check_lost test_engine test_prefix test_ahead
-    check_experts test_models_golden)
+    check_experts test_models_golden test_vision)
   get_target_property(sources ${program} SOURCES)
   get_target_property(links ${program} LINK_LIBRARIES)
   list(TRANSFORM links REPLACE "^h_cuda$" h_cuda_soft)
@@ -99,6 +99,7 @@ if(HEARTH_CUDA_QUICK)
   add_test(NAME soft_packed COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/cli/check_packed.py $<TARGET_FILE:soft_hearth> --device=cuda:0)
   set_tests_properties(soft_divided soft_packed PROPERTIES TIMEOUT 600)
   soft_small(90 test_models_golden test_reference*)
+  soft_small(90 test_vision test_paligemma2) # spans that are longer than a window
   soft_small(90 test_engine test_transformer)
   soft_small(90 check_experts * --quick)
 endif()

@@ -18,10 +18,10 @@ enum { APART_REACH = 70 };
 typedef struct scene {
     kv_layout layout;
     int       n, n_head, window, end_step; /* end_step: rows see up to the next multiple of it (0: causal) */
-    bool      causal, sinks, alibi;
-    int       until;             /* 0: none */
-    int       after, bias_reach; /* after: not causal; bias_reach -1: no biases */
-    int       apart;             /* terms by distance for each head; 0: none */
+    bool      causal, sinks, alibi, wide;  /* wide: with end_step, from the one before on, whatever the window */
+    int       until;                       /* 0: none */
+    int       after, bias_reach;           /* after: not causal; bias_reach -1: no biases */
+    int       apart;                       /* terms by distance for each head; 0: none */
     float     softcap, q_scale, k_scale;
 } scene;
 
@@ -31,7 +31,7 @@ typedef struct data {
     float       *out, *out2, *sinks, *bias, *alibi;
     float       *apart_q, *apart_k;
     float        apart_which[2 * APART_REACH + 1];
-    int32_t     *pos, *row_end;
+    int32_t     *pos, *row_end; /* row_end: then where rows begin */
     check_guard *pages;
     const void **table;
     int          n_pages;
@@ -256,6 +256,7 @@ static attn_args args_of(const scene *s, const data *d, float *out) {
         .kv_len = s->n,
         .pos = d->pos,
         .row_end = s->end_step ? d->row_end : NULL,
+        .row_begin = s->wide ? d->row_end + s->n : NULL,
         .window = s->window,
         .until = s->until,
         .causal = s->causal,
@@ -400,7 +401,7 @@ static void data_open(check *c, const scene *s, data *d) {
     d->apart_q = alloc(n_apart * 4);
     d->apart_k = alloc(n_apart * 4);
     d->pos = alloc(n * 4);
-    d->row_end = alloc(n * 4);
+    d->row_end = alloc(n * 8);
     check_fill_normal(c, d->q, n * heads * kd, s->q_scale);
     check_fill_normal(c, d->k, n * kv * kd, s->k_scale);
     check_fill_normal(c, d->v, n * kv * vd, 1.0f);
@@ -412,7 +413,7 @@ static void data_open(check *c, const scene *s, data *d) {
     for (int i = 0; i < s->n_head; i++) d->alibi[i] = exp2f(-8.0f * (float)(i + 1) / (float)s->n_head);
     for (int i = 0; i < s->n; i++) {
         d->pos[i] = i;
-        if (s->end_step) d->row_end[i] = (i / s->end_step + 1) * s->end_step;
+        if (s->end_step) d->row_end[s->n + i] = (d->row_end[i] = (i / s->end_step + 1) * s->end_step) - s->end_step;
     }
     d->scratch = check_guard_alloc(attn_scratch_bytes(l, s->n_head), 0);
 }
@@ -588,11 +589,9 @@ static void check_scene(check *c, const kernels *k, const scene *s) {
     }
     if (c->n_failed > failed) {
         printf("  in: k %s v %s pages of %d, n %d, heads %d/%d, dims %d/%d%s, causal %d window %d until %d end_step %d "
-               "sinks %d "
-               "alibi %d "
-               "softcap %g q_scale %g\n",
+               "wide %d sinks %d alibi %d softcap %g q_scale %g\n",
                type_names[l->k_type], type_names[l->v_type], l->tokens, s->n, s->n_head, l->n_kv, l->k_dim, l->v_dim,
-               l->v_in_k ? " v in k" : "", s->causal, s->window, s->until, s->end_step, s->sinks, s->alibi,
+               l->v_in_k ? " v in k" : "", s->causal, s->window, s->until, s->end_step, s->wide, s->sinks, s->alibi,
                (double)s->softcap, (double)s->q_scale);
     }
     pages_close(c, &d);
@@ -627,7 +626,7 @@ static scene random_scene(check *c) {
     if (check_int(c, 0, 2) == 0) s.window = check_int(c, 1, s.n);
     s.causal = check_int(c, 0, 4) != 0;
     if (check_int(c, 0, 7) == 0) s.until = check_int(c, 1, s.n);
-    if (s.causal && check_int(c, 0, 7) == 0) s.end_step = check_int(c, 1, 50);
+    if (s.causal && check_int(c, 0, 7) == 0) s.end_step = check_int(c, 1, 50), s.wide = s.end_step % 2;
     if (!s.causal && check_int(c, 0, 1)) s.after = check_int(c, 1, 70);
     s.bias_reach = check_int(c, 0, 2) ? -1 : check_int(c, 0, 140);
     s.sinks = check_int(c, 0, 2) == 0;

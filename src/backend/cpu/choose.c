@@ -244,7 +244,7 @@ static attn_args chosen_args(const attn_args *a, const cpu_layer *y, int row, in
     c.page_off = 0;
     c.kv_len = n;
     c.pos = last;
-    c.row_end = NULL;
+    c.row_end = c.row_begin = NULL;
     return c;
 }
 

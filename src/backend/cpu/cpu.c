@@ -264,7 +264,7 @@ double backend_cpu_kind_seconds(const nn_exec *base, nn_op_kind kind) {
 const nn_backend backend_cpu = {
     .name = "cpu",
     .can = NN_BATCH_EMBD | NN_BATCH_ROW_END | NN_BATCH_SEGMENT | NN_BATCH_ADAPTER | NN_BATCH_AXES | NN_BATCH_ROW_BEGIN |
-           NN_BATCH_DEEP | NN_BATCH_STRICT,
+           NN_BATCH_DEEP | NN_BATCH_STRICT | NN_BATCH_WIDE,
     .streams = true,
     .devices = cpu_devices,
     .measure = cpu_measure,

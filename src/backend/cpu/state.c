@@ -86,6 +86,7 @@ attn_args cpu_attn_of(cpu_exec *x, const nn_op *op, int s) {
     bool                step = x->base.x.model->state[op->layer].kind == NN_STATE_STEP;
     bool                spans = step && spec->spans && b->row_begin;
     bool                ends = b->row_end && !spec->strict && (!step || spans);
+    bool                wide = !step && spec->window && !spec->chunk && !spec->strict && b->row_begin;
     const nn_apart     *apart = &spec->apart;
     size_t              as = (size_t)spec->n_head * (size_t)apart->n;
     return (attn_args){ .q = (latent ? x->packed : local_buf(&x->base, op->in[0])) + (size_t)t0 * qs,
@@ -100,7 +101,7 @@ attn_args cpu_attn_of(cpu_exec *x, const nn_op *op, int s) {
                         .kv_len = b->kv_len[s],
                         .pos = b->pos + t0,
                         .row_end = ends ? b->row_end + t0 : NULL,
-                        .row_begin = spans ? b->row_begin + t0 : NULL,
+                        .row_begin = spans || wide ? b->row_begin + t0 : NULL,
                         .window = step && spec->reach ? spec->reach + 1 : spec->window,
                         .chunk = spec->chunk,
                         .until = spec->until,

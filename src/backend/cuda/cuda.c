@@ -166,7 +166,7 @@ static int cuda_prepare(const char *id, err *e) {
 const nn_backend backend_cuda = {
     .name = "cuda",
     .can = NN_BATCH_EMBD | NN_BATCH_ROW_END | NN_BATCH_SEGMENT | NN_BATCH_ADAPTER | NN_BATCH_AXES | NN_BATCH_ROW_BEGIN |
-           NN_BATCH_DEEP | NN_BATCH_STRICT | NN_BATCH_FROM,
+           NN_BATCH_DEEP | NN_BATCH_STRICT | NN_BATCH_WIDE | NN_BATCH_FROM,
     .devices = cuda_devices,
     .prepare = cuda_prepare,
     .measure = cuda_measure,

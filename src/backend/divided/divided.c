@@ -165,7 +165,7 @@ nn_device_kind backend_kind_at(const nn_exec *x, int op) {
 const nn_backend backend_divided = {
     .name = "divided",
     .can = NN_BATCH_EMBD | NN_BATCH_ROW_END | NN_BATCH_SEGMENT | NN_BATCH_ADAPTER | NN_BATCH_AXES | NN_BATCH_ROW_BEGIN |
-           NN_BATCH_DEEP | NN_BATCH_STRICT,
+           NN_BATCH_DEEP | NN_BATCH_STRICT | NN_BATCH_WIDE,
     .streams = true,
     .devices = divided_devices,
     .measure = divided_measure,

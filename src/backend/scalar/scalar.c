@@ -491,7 +491,7 @@ static int scalar_run(nn_exec *base, int first_op, int end_op, err *e) {
 const nn_backend backend_scalar = {
     .name = "scalar",
     .can = NN_BATCH_EMBD | NN_BATCH_ROW_END | NN_BATCH_SEGMENT | NN_BATCH_ADAPTER | NN_BATCH_AXES | NN_BATCH_ROW_BEGIN |
-           NN_BATCH_DEEP | NN_BATCH_STRICT,
+           NN_BATCH_DEEP | NN_BATCH_STRICT | NN_BATCH_WIDE,
     .devices = scalar_devices,
     .measure = scalar_measure,
     .open = scalar_open,

@@ -60,6 +60,7 @@ static double apart_of(const scalar_exec *x, const nn_attn_spec *a, int t, int h
 static int64_t sees_from(const nn_batch *b, int t, const nn_attn_spec *a) {
     int64_t from = (int64_t)b->pos[t] + 1 - a->window;
     if (a->chunk) return (int64_t)b->pos[t] / a->chunk * a->chunk;
+    if (a->window > 0 && b->row_begin && !a->strict && b->row_begin[t] < from) return b->row_begin[t];
     return a->window > 0 && from > 0 ? from : 0;
 }
 static int64_t sees_to(const nn_batch *b, int t, const nn_attn_spec *a) {

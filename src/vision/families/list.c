@@ -6,7 +6,7 @@ extern const vision_family vision_gemma3, vision_llava, vision_idefics3, vision_
     vision_ernie, vision_internvl, vision_internvl_chat, vision_aya, vision_cohere2, vision_llava_next,
     vision_llava_onevision, vision_lighton, vision_vipllava, vision_llama4, vision_lfm2, vision_kimi_vl,
     vision_kimi_k25, vision_minicpmv, vision_minicpmv_2, vision_janus, vision_deepseek_vl, vision_hunyuan,
-    vision_qianfan, vision_ovis;
+    vision_qianfan, vision_ovis, vision_paligemma, vision_granite4;
 
 const vision_family *const vision_families[VISION_KINDS] = {
     [VISION_GEMMA3] = &vision_gemma3,
@@ -42,6 +42,8 @@ const vision_family *const vision_families[VISION_KINDS] = {
     [VISION_HUNYUAN] = &vision_hunyuan,
     [VISION_QIANFAN] = &vision_qianfan,
     [VISION_OVIS2] = &vision_ovis,
+    [VISION_PALIGEMMA] = &vision_paligemma,
+    [VISION_GRANITE4] = &vision_granite4,
 };
 
 const vision_colours vision_colours_none = { { 0, 0, 0 }, { 1, 1, 1 } };

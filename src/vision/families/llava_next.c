@@ -2,12 +2,14 @@
 /*
  * LLaVA 1.6 (LLaVA-NeXT) and LLaVA-OneVision: the whole picture, squeezed into a tile, and behind it the picture in the middle of
  * the best of some canvases, cut into tiles. Of their rows, put together as the tiles lie, those of the canvas' edges are left out,
- * OneVision scales what is too much, and each line ends with a learned row.
+ * OneVision scales what is too much, and each line ends with a learned row. Granite 4 Vision does the same with several parts of a
+ * row, each from projectors of its own (models/window_qformer.c), a row for four patches.
  */
 #include "models/list.h"
 #include "vision/family.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,7 +75,7 @@ static int check_strategy(const vision_source *s, bool next, err *e) {
 static int read(vision_rules *r, const vision_source *s, err *e) {
     static const char *const names[] = { "crop_size", "size", "size" }, *const sides[] = { "height", "height",
                                                                                            "shortest_edge" };
-    bool        next = r->kind == VISION_LLAVA_NEXT;
+    bool        next = r->kind != VISION_LLAVA_ONEVISION;
     const char *ratio = json_cstr(json_get(s->config, "vision_aspect_ratio"));
     int         image = r->side, rc = check_strategy(s, next, e);
     if (rc < 0) return rc;
@@ -124,7 +126,7 @@ static int whole(double x) { return (int)floor(x + 5e-8); }
 
 /* Which of the rows stay, from the shapes of the picture and of the grid. */
 static void keep_rows(vision_plan *p, const vision_rules *r, int width, int height) {
-    int    side = r->side / r->patch, across = p->cols * side, down = p->rows * side;
+    int    side = r->side / r->patch / r->merge, across = p->cols * side, down = p->rows * side;
     double ratio = (double)width / height, scale;
     if (ratio > (double)across / down)
         p->grid_top = (down - whole(height * ((double)across / width))) / 2;
@@ -141,7 +143,7 @@ static void keep_rows(vision_plan *p, const vision_rules *r, int width, int heig
 }
 
 static int plan(vision_plan *p, const vision_rules *r, int width, int height, err *e) {
-    int side = r->side / r->patch;
+    int side = r->side / r->patch / r->merge;
     (void)e;
     vision_one_tile(p, r->side, r->side);
     p->n_rows = side * side + 1;
@@ -206,8 +208,11 @@ static void put_row(float *out, const vision_plan *p, const float *rows, size_t 
         out[k] = (1 - dy) * ((1 - dx) * a[k] + dx * b[k]) + dy * ((1 - dx) * c[k] + dx * d[k]);
 }
 
+/* In every part of a row but the first, where there are several. */
 static void end_line(float *out, const nn_projector_top *top, size_t width) {
-    for (size_t k = 0; k < width; k++) out[k] = top->newline->data[k] * top->scale;
+    size_t n = (size_t)top->newline->n, first = width > n ? n : 0;
+    for (size_t k = 0; k < first; k++) out[k] = 0;
+    for (size_t k = first; k < width; k++) out[k] = top->newline->data[k % n] * top->scale;
 }
 
 static void arrange(float *out, const vision *v, const vision_plan *p, const float *rows) {
@@ -255,3 +260,97 @@ static const vision_kin kin_onevision[] = {
     { 0 },
 };
 const vision_family vision_llava_onevision = { LLAVA, .kin = kin_onevision, .tower = &models_siglip_inner };
+
+/* --- Granite 4 Vision --- */
+
+enum { MOST_DEEP = NN_WINDOW_MOST - 4 };
+
+/* 0: it is no number that makes sense. */
+static int whole_or(const json_value *v, const char *key, int64_t dflt) {
+    enum { MOST = 1 << 20 };
+    (void)json_int(json_get(v, key), &dflt);
+    return dflt >= -MOST && dflt <= MOST ? (int)dflt : 0;
+}
+
+/* Of a projector's attention, as wide as the tower. */
+static int check_queries(const vision_source *s, err *e) {
+    const json_value *q = json_get(s->config, "qformer_config"), *map = json_get(s->config, "deepstack_layer_map");
+    const char       *type = json_cstr(json_get(q, "model_type")), *act = json_cstr(json_get(q, "hidden_act"));
+    int               width = whole_or(s->vision, "hidden_size", 768);
+    if (!json_is(map, JSON_K_ARRAY) || json_count(map) > MOST_DEEP)
+        return err_set(e, ERR_UNSUPPORTED, "config.json: deepstack_layer_map has %zu entries; up to %d are supported",
+                       json_count(map), MOST_DEEP);
+    if (!json_is(q, JSON_K_OBJECT)) return 0;
+    if ((type && strcmp(type, "blip_2_qformer") != 0) || (act && strcmp(act, "gelu") != 0) ||
+        whole_or(q, "num_hidden_layers", 12) != 1 || whole_or(q, "hidden_size", 768) != width ||
+        whole_or(q, "encoder_hidden_size", 1408) != width)
+        return err_set(
+            e, ERR_UNSUPPORTED,
+            "config.json: qformer_config; one layer of blip_2_qformer with gelu, as wide as the tower (%d), is "
+            "supported",
+            width);
+    return 0;
+}
+
+/* The fraction's lower number is the side of a window in patches, and the upper one half of it: a query for four patches, one of
+ * which is where the queries of some projectors begin. */
+static int read_windows(vision_rules *r, const vision_source *s, err *e) {
+    const char *rate = json_cstr(json_get(s->config, "downsample_rate"));
+    int         queries, window, end = 0, rc = read(r, s, e);
+    if (rc == 0) rc = check_queries(s, e);
+    if (rc < 0) return rc;
+    if (!rate || strlen(rate) > 8 || sscanf(rate, "%d/%d%n", &queries, &window, &end) != 2 || rate[end] || window < 2 ||
+        window > 64 || 2 * queries != window)
+        return err_set(e, ERR_UNSUPPORTED, "config.json: downsample_rate is %.40s; one half is supported, as 4/8",
+                       rate ? rate : "not there");
+    if (r->side / r->patch % window)
+        return err_set(e, ERR_UNSUPPORTED, "windows of %d patches in tiles of %d", window, r->side / r->patch);
+    r->merge = 2;
+    r->edge = window;
+    return vision_check_squares(r, e);
+}
+
+/* What the projectors' own part of config.json says, and what stands for it where there is none. 0 heads are refused further on. */
+static void parts_windows(vision_parts *p, const vision_rules *r, const model_file *model) {
+    static const char *const taps[] = { "tap.0", "tap.1", "tap.2", "tap.3", "tap.4" };
+    const json_value        *outer = p->tower.outer, *q = json_get(outer, "qformer_config"),
+                     *map = json_get(outer, "deepstack_layer_map");
+    int    width = whole_or(p->tower.config, "hidden_size", 768);
+    size_t deep = json_is(map, JSON_K_ARRAY) && json_count(map) <= MOST_DEEP ? json_count(map) : 0;
+    double eps = 1e-12;
+    bool   own = json_is(q, JSON_K_OBJECT);
+    (void)model;
+    (void)json_number(json_get(q, "layer_norm_eps"), &eps);
+    for (size_t i = 0; i < deep; i++) {
+        int64_t at = 0;
+        (void)json_int(json_at(json_at(map, i), 0), &at);
+        vision_set(p, taps[i], at >= -4096 && at <= 4096 ? (double)at : 0, false);
+    }
+    vision_set(p, taps[deep], (double)whole_or(outer, "spatial_vision_layer", -1), false);
+    vision_set(p, "taps", (double)deep + 1, false);
+    vision_set(p, "qformer.deep", (double)deep, false);
+    vision_set(p, "qformer.window", r->edge, false);
+    vision_set(p, "qformer.eps", eps, false);
+    vision_set(p, "qformer.heads", (double)(own ? whole_or(q, "num_attention_heads", 12) : width / 64), false);
+    vision_set(p, "qformer.ff", (double)(own ? whole_or(q, "intermediate_size", 3072) : 3072), false);
+}
+
+static const vision_kin kin_granite4[] = {
+    { "granite4_vision", NULL, NULL, "siglip_vision_model", PIXELS_BICUBIC, &vision_colours_half },
+    { 0 },
+};
+const vision_family vision_granite4 = { .kin = kin_granite4,
+                                        .silent = &vision_colours_clip,
+                                        .fixed_tiles = true,
+                                        .windows = true,
+                                        .tower = &models_siglip_inner,
+                                        .middle = &models_window_qformer_asked,
+                                        .projector = &models_window_qformer,
+                                        .placeholder = "<image>",
+                                        .row = "<image>",
+                                        .read = read_windows,
+                                        .low = low,
+                                        .plan = plan,
+                                        .most_tiles = most_tiles,
+                                        .arrange = arrange,
+                                        .parts = parts_windows };

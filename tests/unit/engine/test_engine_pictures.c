@@ -39,6 +39,8 @@ static const char *const families[] = {
     "kimi_k25",         "minicpmv4_6",
     "minicpmv",         "../hearing/gemma4",
     "hunyuan_vl",       "ovis2",
+    "paligemma",        "paligemma2",
+    "granite4_vision",
 };
 enum {
     FAMILIES = sizeof families / sizeof *families,
@@ -63,7 +65,8 @@ typedef struct seeing {
     fixture      f;
     vision      *v;    /* or */
     ears        *ears; /* then the pictures are sounds */
-    bool         whole;
+    bool         whole, prompt_whole;
+    bool         wide; /* the prompt is longer than a window and sees itself whole: it is never used again in part */
     vision_rows  pictures[PICTURES]; /* copies */
     vision_place places[PICTURES];
     talk         talks[TALKS];
@@ -133,11 +136,13 @@ static void write_talk(seeing *s, talk *t, const char *plan) {
     if (t->n > s->longest) s->longest = t->n;
 }
 
-static void submit(engine *g, const talk *t, int priority, void (*on_event)(void *, const engine_event *), void *ctx) {
+static void submit(engine *g, const seeing *s, const talk *t, int priority,
+                   void (*on_event)(void *, const engine_event *), void *ctx) {
     engine_request r = { .tokens = t->tokens,
                          .n_tokens = (size_t)t->n,
                          .rows = t->rows,
                          .n_rows = (size_t)t->n_rows,
+                         .prompt_whole = s->prompt_whole,
                          .max_tokens = REPLY,
                          .ignore_eos = true,
                          .want_logprob = true,
@@ -150,9 +155,9 @@ static void submit(engine *g, const talk *t, int priority, void (*on_event)(void
     engine_submit_ok(g, &r);
 }
 
-static void ask(engine *g, const talk *t, answer *a) {
+static void ask(engine *g, const seeing *s, const talk *t, answer *a) {
     *a = (answer){ 0 };
-    submit(g, t, 0, answer_collect, a);
+    submit(g, s, t, 0, answer_collect, a);
 }
 
 static void check(const seeing *s, const answer *a, int talk_no, const char *when) {
@@ -186,12 +191,15 @@ static bool open_seeing(seeing *s, const char *family) {
                    : vision_open(&s->v, s->f.file, NULL, width, &o, &e);
     if (rc < 0) fail_msg("%s", e.msg);
     s->whole = !hears && vision_whole(s->v);
+    s->prompt_whole = !hears && vision_prompt_whole(s->v);
+    for (int i = 0; s->prompt_whole && i < s->f.model->dims->n_layer; i++)
+        s->wide = s->wide || s->f.model->state[i].window > 0;
     (hears ? listen : look)(s, 0, "a");
     (hears ? listen : look)(s, 1, hears ? "b" : "d");
     for (int i = 0; i < TALKS; i++) write_talk(s, &s->talks[i], talks[i]);
     engine *g = open_engine(s, (engine_options){ .n_threads = 1, .no_prefix_cache = true });
     for (int i = 0; i < TALKS; i++) {
-        ask(g, &s->talks[i], &s->alone[i]);
+        ask(g, s, &s->talks[i], &s->alone[i]);
         engine_wait_idle(g);
         check(s, &s->alone[i], i, "alone");
         for (int k = 0; k < i; k++) assert_false(answer_same(&s->alone[i], &s->alone[k]));
@@ -218,10 +226,13 @@ static uint64_t crowd(const seeing *s, int more) {
     engine_stats st;
     engine      *g = open_engine(s, (engine_options){ .n_threads = 2,
                                                       .max_seqs = 5,
-                                                      .step_tokens = (s->whole ? widest : 8) + 5,
+                                                      .step_tokens = (s->prompt_whole ? s->longest
+                                                                      : s->whole      ? widest
+                                                                                      : 8) +
+                                                                     5,
                                                       .cache_bytes = (size_t)(pages + more) * page });
     for (int r = 0; r < ROUNDS; r++) {
-        for (int i = 0; i < TALKS; i++) ask(g, &s->talks[i], &got[r * TALKS + i]);
+        for (int i = 0; i < TALKS; i++) ask(g, s, &s->talks[i], &got[r * TALKS + i]);
     }
     engine_wait_idle(g);
     for (int i = 0; i < TALKS * ROUNDS; i++) check(s, &got[i], i % TALKS, "in a crowd");
@@ -255,19 +266,21 @@ static void note_slow(void *ctx, const engine_event *ev) {
     if (ev->kind != ENGINE_PROGRESS || p->came_at) return;
     const engine_rows *around = rows_around(t, ev->done);
     assert_false(whole && around);
+    assert_false(p->s->prompt_whole && ev->done > 0 && ev->done < t->n);
     if (whole ? ev->done <= t->rows[0].first || ev->done >= t->n : !around) return;
     if (p->n_moments++ < p->pause) return;
     p->came_at = ev->done;
-    submit(p->g, &p->s->talks[1], 1, answer_collect, &p->quick);
+    submit(p->g, p->s, &p->s->talks[1], 1, answer_collect, &p->quick);
 }
 
 /* Returns where in the prompt it was; 0: there is no such moment. */
 static int interrupt(const seeing *s, int pause) {
     int          widest = s->pictures[0].n > s->pictures[1].n ? s->pictures[0].n : s->pictures[1].n;
+    int          step = s->prompt_whole ? s->longest : s->whole ? widest : 2;
     interruption p = { .s = s, .pause = pause };
     engine_stats st;
-    p.g = open_engine(s, (engine_options){ .n_threads = 1, .max_seqs = 1, .step_tokens = (s->whole ? widest : 2) + 1 });
-    submit(p.g, &s->talks[0], 0, note_slow, &p);
+    p.g = open_engine(s, (engine_options){ .n_threads = 1, .max_seqs = 1, .step_tokens = step + 1 });
+    submit(p.g, s, &s->talks[0], 0, note_slow, &p);
     engine_wait_idle(p.g);
     engine_stat(p.g, &st);
     check(s, &p.slow, 0, "interrupted");
@@ -287,16 +300,53 @@ static void again(const seeing *s) {
     for (int life = 0; life < 2; life++) {
         engine *g = open_engine(s, (engine_options){ .n_threads = 1, .cache_bytes = 4 << 20, .disk_cache_dir = dir });
         for (int i = 0; i < 2 * TALKS; i++) {
-            ask(g, &s->talks[i % TALKS], &a);
+            ask(g, s, &s->talks[i % TALKS], &a);
             engine_wait_idle(g);
             check(s, &a, i % TALKS, life ? "from the disk" : "again");
-            if (i >= TALKS) assert_int_equal(a.cached, s->talks[i % TALKS].n - 1);
+            if (i >= TALKS) assert_int_equal(a.cached, s->wide ? 0 : s->talks[i % TALKS].n - 1);
         }
         engine_stat(g, &st);
-        if (life) assert_true(st.from_disk > 0);
+        if (life) assert_true(s->wide || st.from_disk > 0);
         engine_free(g);
     }
     test_temp_dir_remove(dir);
+}
+
+/* What is known of a request before it waits. */
+static void refuse(const seeing *s) {
+    engine        *g = open_engine(s, (engine_options){ .n_threads = 1, .max_seqs = 2, .step_tokens = s->longest });
+    const talk    *t = &s->talks[0];
+    engine_request r = {
+        .tokens = t->tokens, .n_tokens = (size_t)t->n, .prompt_whole = true, .on_event = answer_collect
+    };
+    uint64_t id;
+    err      e = { 0 };
+    sampling_params_default(&r.sampling);
+    assert_int_equal(s->longest, t->n);
+    assert_int_equal(engine_submit(g, &r, &id, &e), ERR_LIMIT);
+    assert_non_null(strstr(e.msg, "come in one step"));
+    r.n_tokens = 5;
+    r.score_prompt = true;
+    assert_int_equal(engine_submit(g, &r, &id, &e), ERR_UNSUPPORTED);
+    r.score_prompt = false;
+    r.pooling = ENGINE_POOL_MEAN;
+    assert_int_equal(engine_submit(g, &r, &id, &e), ERR_UNSUPPORTED);
+    engine_free(g);
+}
+
+/* Choices of one request, which have the prompt in common, and somebody who drafts. */
+static void together(const seeing *s) {
+    answer      *got = calloc(2 * TALKS, sizeof *got);
+    engine_stats st;
+    engine      *g = open_engine(
+             s, (engine_options){ .n_threads = 2, .max_seqs = 4, .speculate = ENGINE_SPECULATE_LOOKUP, .draft_max = 3 });
+    for (int i = 0; i < 2 * TALKS; i++) ask(g, s, &s->talks[i / 2], &got[i]);
+    engine_wait_idle(g);
+    for (int i = 0; i < 2 * TALKS; i++) check(s, &got[i], i / 2, "drafted");
+    engine_stat(g, &st);
+    assert_true(!s->prompt_whole || s->wide || st.tokens_cached > 0);
+    engine_free(g);
+    free(got);
 }
 
 static void test_pictures(void **state) {
@@ -308,8 +358,10 @@ static void test_pictures(void **state) {
             print_message("%s\n", families[i]);
             uint64_t gave_way = 0;
             for (int more = 1; more < 7; more++) gave_way += crowd(s, more);
-            assert_true(gave_way > 0 && interrupt(s, 0) > 0);
+            assert_true(gave_way > 0 && (interrupt(s, 0) > 0 || s->prompt_whole));
             (void)interrupt(s, 2);
+            if (s->prompt_whole) refuse(s);
+            together(s);
             again(s);
             close_seeing(s);
         }

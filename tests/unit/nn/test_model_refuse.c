@@ -20,8 +20,6 @@
 static const struct {
     const char *model, *old, *new, *field;
 } edits[] = {
-    { "gemma", "\"model_type\": \"gemma\"",
-      "\"model_type\": \"paligemma\", \"text_config\": {\"model_type\": \"gemma\"}", "paligemma" },
     { "deepseek_v2", "\"group_limited_greedy\"", "\"noaux_tc\"", "topk_method" },
     { "deepseek_v2", "\"softmax\"", "\"sigmoid\"", "scoring_func" },
     { "deepseek_v2", "\"norm_topk_prob\": false", "\"norm_topk_prob\": true", "norm_topk_prob" },

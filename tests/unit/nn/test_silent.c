@@ -36,12 +36,15 @@ typedef struct want {
     " \"vocab_size\": 131072}, \"vision_config\": {\"head_dim\": 64, \"hidden_act\": \"silu\", \"image_size\": 1024,"  \
     " \"model_type\": \"pixtral\", \"patch_size\": 16, \"rope_theta\": 10000.0}}"
 
+#define PALIGEMMA                                                                                                      \
+    "{\"model_type\": \"paligemma\", \"text_config\": {\"hidden_size\": 2048, \"intermediate_size\": 16384,"           \
+    " \"model_type\": \"gemma\", \"num_attention_heads\": 8, \"num_hidden_layers\": 18, \"num_image_tokens\": 256,"    \
+    " \"num_key_value_heads\": 1, \"vocab_size\": 257216, \"use_bidirectional_attention\": true}}"
+
 static const want wants[] = {
-    { LLAVA, NULL, 32, 4096, 11008, 32, 32, 128, 32064 },
-    { LLAVA_NEXT, NULL, 32, 4096, 14336, 32, 8, 128, 32064 },
-    { GEMMA3, NULL, 34, 2560, 10240, 8, 4, 256, 262208 },
-    { PIXTRAL, NULL, 40, 5120, 14336, 32, 8, 128, 131072 },
-    { PIXTRAL, "vision_config", 24, 1024, 4096, 16, 16, 64, 1 },
+    { LLAVA, NULL, 32, 4096, 11008, 32, 32, 128, 32064 },   { LLAVA_NEXT, NULL, 32, 4096, 14336, 32, 8, 128, 32064 },
+    { GEMMA3, NULL, 34, 2560, 10240, 8, 4, 256, 262208 },   { PALIGEMMA, NULL, 18, 2048, 16384, 8, 1, 256, 257216 },
+    { PIXTRAL, NULL, 40, 5120, 14336, 32, 8, 128, 131072 }, { PIXTRAL, "vision_config", 24, 1024, 4096, 16, 16, 64, 1 },
 };
 
 /* Another model's file stands in for the tensors, which are not looked at. */

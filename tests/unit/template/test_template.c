@@ -358,8 +358,29 @@ static void test_builtin(void **state) {
         expect(tmpl_builtin(table[i].name), context, table[i].want);
     size_t n = 0;
     while (tmpl_builtin_name(n)) n++;
-    assert_int_equal(n, sizeof table / sizeof *table);
+    assert_int_equal(n, sizeof table / sizeof *table + 1); /* PaliGemma's knows no turns: test_question */
     assert_null(tmpl_builtin("nosuch"));
+}
+
+/* PaliGemma's prompt is a question behind its pictures. */
+static void test_question(void **state) {
+    static const char turn[] =
+        "{\"bos_token\": \"<bos>\", \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": "
+        "\"text\", \"text\": \"A\"}, {\"type\": \"image\"}, {\"type\": \"image\"}]}]}";
+    (void)state;
+    expect(tmpl_builtin("paligemma"), turn, "<image><image><bos>A\n");
+    static const char *const refused[] = {
+        "{\"bos_token\": \"<bos>\", \"messages\": []}",
+        "{\"bos_token\": \"<bos>\", \"messages\": [{\"role\": \"user\", \"content\": \"A\"}]}",
+        "{\"bos_token\": \"<bos>\", \"messages\": [{\"role\": \"system\", \"content\": \"A\"}]}",
+        "{\"bos_token\": \"<bos>\", \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\"}]}, "
+        "{\"role\": \"assistant\", \"content\": \"B\"}]}",
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        result r = render_text(tmpl_builtin("paligemma"), refused[i], (tmpl_limits){ 0 });
+        assert_true(r.opened == 0 && r.rc < 0 && strstr(r.e.msg, "PaliGemma"));
+        result_free(&r);
+    }
 }
 
 static void test_uses_and_clock(void **state) {
@@ -508,11 +529,17 @@ static void test_command(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference_cases),      cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_deep_sources),         cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_errors_name_the_line), cmocka_unit_test(test_builtin),
-        cmocka_unit_test(test_tekken_directory),     cmocka_unit_test(test_uses_and_clock),
-        cmocka_unit_test(test_model_directories),    cmocka_unit_test(test_command),
+        cmocka_unit_test(test_reference_cases),
+        cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_deep_sources),
+        cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_errors_name_the_line),
+        cmocka_unit_test(test_builtin),
+        cmocka_unit_test(test_tekken_directory),
+        cmocka_unit_test(test_uses_and_clock),
+        cmocka_unit_test(test_question),
+        cmocka_unit_test(test_model_directories),
+        cmocka_unit_test(test_command),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -249,11 +249,25 @@ static int32_t *axes_of(const golden *g, const json_value *c, const int32_t *tok
     return out;
 }
 
+/* How far each position sees, and from where at the latest; what stands behind a prompt that sees itself whole is an answer. */
+static void set_ends(const golden *g, const json_value *c, const int32_t *tokens, int n, int32_t *ends,
+                     int32_t *begin) {
+    int image = integer(g->doc, "image_token"), prompt = integer(c, "prompt");
+    assert_int_equal(prompt > 0, vision_prompt_whole(g->v));
+    for (int i = n - 1, end = n; i >= 0; i--) { /* a picture's rows see each other where the family says so */
+        bool row = tokens[i] == image && vision_whole(g->v);
+        if (!row || i + 1 == n || tokens[i + 1] != image) end = i + 1;
+        ends[i] = i < prompt ? prompt : row ? end : i + 1;
+        begin[i] = i < prompt ? 0 : i;
+    }
+}
+
 /* The prompt in one batch, the rows in their places. */
 static void check_logits(golden *g, const json_value *c, const float *rows, const char *device, double bound) {
     const json_value *ids = json_get(c, "tokens");
     int      n = (int)json_count(ids), image = integer(g->doc, "image_token"), last = integer(g->doc, "last"), at = 0;
-    int32_t *tokens = calloc((size_t)n, sizeof *tokens), *ends = calloc((size_t)n, sizeof *ends);
+    int32_t *tokens = calloc((size_t)n, sizeof *tokens), *ends = calloc((size_t)n, sizeof *ends),
+            *begin = calloc((size_t)n, sizeof *begin);
     const float **embd = calloc((size_t)n, sizeof *embd);
     simple        s;
     err           e = { 0 };
@@ -263,15 +277,12 @@ static void check_logits(golden *g, const json_value *c, const float *rows, cons
         tokens[i] = (int32_t)id;
         if (id == image) embd[i] = rows + (size_t)at++ * (size_t)(integer(c, "width") * g->model->tape->n_parts);
     }
-    for (int i = n - 1, end = n; i >= 0; i--) { /* a picture's rows see each other where the family says so */
-        bool row = tokens[i] == image && vision_whole(g->v);
-        if (!row || i + 1 == n || tokens[i + 1] != image) end = i + 1;
-        ends[i] = row ? end : i + 1;
-    }
+    set_ends(g, c, tokens, n, ends, begin);
     assert_int_equal(simple_open(&s, device, g->model, &(simple_options){ .max_len = n, .max_tokens = n }, &e), 0);
     assert_int_equal(simple_batch(&s, &(simple_feed){ .ids = tokens, .n = n, .all = true }, 1, &e), 0);
     s.batch.embd = embd;
-    s.batch.row_end = vision_whole(g->v) ? ends : NULL;
+    s.batch.row_end = vision_whole(g->v) || vision_prompt_whole(g->v) ? ends : NULL;
+    s.batch.row_begin = vision_prompt_whole(g->v) ? begin : NULL;
     int32_t *axes = axes_of(g, c, tokens, n);
     s.batch.pos_axes = axes;
     s.batch.n_axes = axes ? (int)json_count(json_get(c, "axes")) : 0;
@@ -287,6 +298,7 @@ static void check_logits(golden *g, const json_value *c, const float *rows, cons
     simple_close(&s);
     free(tokens);
     free(ends);
+    free(begin);
     free(axes);
     free(embd);
 }
@@ -408,6 +420,17 @@ static void test_detail(void **state) {
             .grid = { { 1, 2 }, { 2, 2 }, { 1, 3 } } },
           24 * 24 + 24 * 49,
           577 },
+        { { .kind = VISION_GRANITE4,
+            .patch = 16,
+            .merge = 2,
+            .edge = 8,
+            .side = 384,
+            .split = true,
+            .n_grids = 3,
+            .grid = { { 1, 2 }, { 2, 2 }, { 1, 3 } } },
+          12 * 12 + 12 * 25,
+          145 },
+        { { .kind = VISION_PALIGEMMA, .patch = 14, .merge = 1, .side = 448 }, 1024, 1024 },
     };
     pixels p = { .width = 2000, .height = 1000 };
     (void)state;
@@ -450,6 +473,15 @@ static void test_sizes(void **state) {
           .covering = true,
           .marks = 5 },
         { .kind = VISION_KIMI_VL, .patch = 14, .merge = 2, .most = 4096, .edge = 512 },
+        { .kind = VISION_PALIGEMMA, .patch = 14, .merge = 1, .side = 448 },
+        { .kind = VISION_GRANITE4,
+          .patch = 16,
+          .merge = 2,
+          .edge = 8,
+          .side = 384,
+          .split = true,
+          .n_grids = 4,
+          .grid = { { 1, 2 }, { 2, 1 }, { 2, 2 }, { 1, 10 } } },
         { .kind = VISION_KIMI_K25, .patch = 14, .merge = 2, .most = 16384, .edge = 512 },
         { .kind = VISION_MINICPMV, .patch = 14, .merge = 4, .inner = 2, .side = 448, .tiles = { 0, 9 }, .split = true },
         { .kind = VISION_MINICPMV_2,
@@ -579,6 +611,9 @@ static void test_refused(void **state) {
     X(llava_next)                                                                                                      \
     X(granite_vision)                                                                                                  \
     X(llava_onevision)                                                                                                 \
+    X(granite4_vision)                                                                                                 \
+    X(paligemma)                                                                                                       \
+    X(paligemma2)                                                                                                      \
     X(janus)                                                                                                           \
     X(deepseek_vl)                                                                                                     \
     X(llava_next_video)                                                                                                \
@@ -648,5 +683,6 @@ static void test_resize(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_resize), cmocka_unit_test(test_detail),
                                         cmocka_unit_test(test_sizes), cmocka_unit_test(test_refused), FAMILIES(TEST) };
+    test_filter();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,7 +24,8 @@ static const char *const families[] = {
     "kimi_k25",         "minicpmv",     "minicpmv4_6",    "glm4v",          "glm4v_moe",      "glm_ocr",
     "ernie4_5_vl_moe",  "paddleocr_vl", "video_llama_3",  "qwen2_vl",       "qwen2_5_vl",     "qwen2_5_omni",
     "qwen3_vl",         "qwen3_5",      "qwen3_omni_moe", "exaone4_5",      "idefics3",       "llava",
-    "llava_next_video", "mistral3",     "pixtral",        "hunyuan_vl",     "qianfan_ocr",    "ovis2"
+    "llava_next_video", "mistral3",     "pixtral",        "hunyuan_vl",     "qianfan_ocr",    "ovis2",
+    "paligemma",        "paligemma2",   "granite4_vision"
 };
 enum { N_FAMILIES = sizeof families / sizeof *families, ROUNDS = 16 };
 
@@ -34,6 +35,7 @@ static const char *const names[] = { "config.json", "preprocessor_config.json" }
 static int width_of(const char *family) {
     if (strcmp(family, "minicpmv") == 0) return 128;
     if (strcmp(family, "qwen3_omni_moe") == 0) return 64;
+    if (strcmp(family, "granite4_vision") == 0) return 7 * 32;
     return strcmp(family, "qwen3_vl") == 0 ? 96 : 32;
 }
 

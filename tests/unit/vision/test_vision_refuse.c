@@ -98,6 +98,27 @@ static const struct {
     { "llava", PICTURES, "\"shortest_edge\": 56", "\"height\": 56, \"width\": 28", "of a square" },
     { "gemma4", PICTURES, "\"image_std\": [\n    1.0", "\"do_normalize\": true, \"image_std\": [\n 0.5",
       "do_normalize" },
+    { "paligemma", PICTURES, "\"height\": 56", "\"height\": 70", "size is 56 x 70" },
+    { "paligemma", PICTURES, "\"image_seq_length\": 16", "\"image_seq_length\": 256", "image_seq_length is 256" },
+    { "paligemma", PICTURES, "\"image_seq_length\": 16", "\"image_seq_length\": -1", "image_seq_length" },
+    { "paligemma", CONFIG, "\"image_size\": 56", "\"other\": 56", "for a tower of 224" },
+    { "paligemma2", CONFIG, "\"model_type\": \"gemma2\"", "\"model_type\": \"gemma9\"",
+      "\"paligemma\" is not supported" },
+    { "granite4_vision", CONFIG, "\"2/4\"", "\"3/4\"", "downsample_rate is 3/4" },
+    { "granite4_vision", CONFIG, "\"2/4\"", "\"2/4x\"", "downsample_rate" },
+    { "granite4_vision", CONFIG, "\"2/4\"", "\"3/6\"", "windows of 6" },
+    { "granite4_vision", CONFIG, "\"2/4\"", "\"1000000000/2000000000\"", "downsample_rate" },
+    { "granite4_vision", CONFIG, "\"num_hidden_layers\": 1,", "\"num_hidden_layers\": 2,", "qformer_config" },
+    { "granite4_vision", CONFIG, "\"encoder_hidden_size\": 32", "\"encoder_hidden_size\": 48", "qformer_config" },
+    { "granite4_vision", CONFIG, "\"blip_2_qformer\"", "\"blip_3_qformer\"", "qformer_config" },
+    { "granite4_vision", CONFIG, "\"spatial_vision_layer\": -1", "\"spatial_vision_layer\": 7",
+      "vision_feature_layer is 7" },
+    { "granite4_vision", CONFIG, "\"spatial_target_layers\": [", "\"spatial_target_layers\": [3,", "entries" },
+    { "granite4_vision", CONFIG, "\"deepstack_layer_map\": [", "\"deepstack_layer_map\": [[-1, 3],", "named twice" },
+    { "granite4_vision", CONFIG, "\"deepstack_layer_map\": [", "\"deepstack_layer_map\": [[-1, 6],", "layer 6 of 6" },
+    { "granite4_vision", CONFIG, "\"deepstack_layer_map\": [", "\"deepstack_layer_map\": [[1e30, 3e9],", "layer" },
+    { "granite4_vision", CONFIG, "\"full\"", "\"default\"", "vision_feature_select_strategy" },
+    { "granite4_vision", CONFIG, "\"deepstack_layer_map\"", "\"map\"", "deepstack_layer_map" },
     { "llama4", PICTURES, "\"do_normalize\": true", "\"do_normalize\": false", "do_normalize" },
 };
 
@@ -168,7 +189,7 @@ static void test_switches(void **state) {
                                         "paddleocr_vl", "video_llama_3", "lfm2_vl",        "kimi_k25",
                                         "minicpmv4_6",  "llama4",        "janus",          "internvl",
                                         "llava_next",   "aya_vision",    "cohere2_vision", "hunyuan_vl",
-                                        "qianfan_ocr",  "ovis2" };
+                                        "qianfan_ocr",  "ovis2",         "paligemma" };
     static const char *const fixed[] = { "internvl",       "llava_next", "llava_onevision", "aya_vision",
                                          "cohere2_vision", "lfm2_vl",    "qianfan_ocr",     "ovis2" };
     static const char *const foreign[] = { "kimi_vl", "minicpmv" };

@@ -17,13 +17,14 @@
 
 #define DIR HEARTH_SOURCE_DIR "/tests/golden/vision"
 
-static const char *const families[] = {
-    "gemma3",     "llava",           "idefics3",       "mistral3",        "pixtral",    "qwen2_vl",
-    "qwen2_5_vl", "qwen3_vl",        "gemma4",         "qwen3_5",         "gemma4_e",   "gemma4_unified",
-    "glm4v",      "glm_ocr",         "paddleocr_vl",   "ernie4_5_vl_moe", "internvl",   "aya_vision",
-    "llava_next", "llava_onevision", "granite_vision", "janus",           "llama4",     "lfm2_vl",
-    "kimi_vl",    "kimi_k25",        "minicpmv4_6",    "minicpmv",        "hunyuan_vl", "ovis2"
-};
+static const char *const families[] = { "gemma3",         "llava",      "idefics3",     "mistral3",
+                                        "pixtral",        "qwen2_vl",   "qwen2_5_vl",   "qwen3_vl",
+                                        "gemma4",         "qwen3_5",    "gemma4_e",     "gemma4_unified",
+                                        "glm4v",          "glm_ocr",    "paddleocr_vl", "ernie4_5_vl_moe",
+                                        "internvl",       "aya_vision", "llava_next",   "llava_onevision",
+                                        "granite_vision", "janus",      "llama4",       "lfm2_vl",
+                                        "kimi_vl",        "kimi_k25",   "minicpmv4_6",  "minicpmv",
+                                        "hunyuan_vl",     "ovis2",      "paligemma",    "granite4_vision" };
 
 /* Returns how many values the rows have. */
 static size_t encode(const model_file *f, const nn_model *m, const pixels *p, int n_threads, float **out) {
