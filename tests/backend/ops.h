@@ -14,7 +14,5 @@ int ops_check(world *w, nn_exec *reference, int *bad_op, str *report, err *e);
 
 /* States that all of a model's ops are right over random batches. most: positions of a sequence; 0: any. */
 void ops_check_model(suite *s, const nn_model *m, nn_kv_type k_type, nn_kv_type v_type, int most);
-/* False where the device has said that it knows no attention that ends before a row's own position. */
-bool ops_known(suite *s, const nn_model *m);
 
 #endif

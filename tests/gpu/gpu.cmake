@@ -44,7 +44,7 @@ function(soft_links name)
 endfunction()
 
 foreach(program check_cuda check_cuda_attn check_cuda_pages check_cuda_rows check_choose check_picks check_backend check_lost test_engine test_prefix test_ahead
-    check_experts test_models_golden test_vision)
+    check_experts test_models_golden test_vision test_hearing)
   get_target_property(sources ${program} SOURCES)
   get_target_property(links ${program} LINK_LIBRARIES)
   list(TRANSFORM links REPLACE "^h_cuda$" h_cuda_soft)
@@ -100,6 +100,7 @@ if(HEARTH_CUDA_QUICK)
   set_tests_properties(soft_divided soft_packed PROPERTIES TIMEOUT 600)
   soft_small(90 test_models_golden test_reference*)
   soft_small(90 test_vision test_paligemma2) # spans that are longer than a window
+  soft_small(90 test_hearing test_whisper)   # attention that ends before a row's own position
   soft_small(90 test_engine test_transformer)
   soft_small(90 check_experts * --quick)
 endif()

@@ -76,7 +76,7 @@ static int lower_attn(cuda_exec *x, int i, const nn_op *op, err *e) {
     bool                latent = op->kind == NN_OP_LATENT_ATTN;
     int                 dim_out = latent ? a->dim_k : a->dim_v, dim = latent ? a->dim_k + a->dim_v : a->dim_k;
     if (dim_out > CUDA_ATTN_DIM || dim > 2 * CUDA_ATTN_DIM) return cuda_refuse(x, i, "heads that are too wide", e);
-    if (a->until) return cuda_refuse(x, i, "attention to the first positions only", e);
+    if (a->until && a->choice.ids) return cuda_refuse(x, i, "a choice among the first positions only", e);
     int64_t parts = cuda_attn_parts(cuda_parts_rows(l), a->n_head, dim_out, x->max_chunks),
             one = cuda_attn_parts(1, a->n_head, dim_out, x->max_chunks);
     most(&x->parts_floats, (size_t)(parts < PARTS_MOST ? parts : one > PARTS_MOST ? one : PARTS_MOST));

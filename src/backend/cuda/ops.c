@@ -450,6 +450,7 @@ static int run_attn(cuda_exec *x, const nn_op *op, const nn_op *turn, const nn_o
                               .softcap = s->softcap,
                               .sinks = cuda_vector(x, s->sinks),
                               .chunk = s->chunk,
+                              .until = s->until,
                               .reach = s->reach,
                               .spans = s->spans,
                               .strict = s->strict,
@@ -473,7 +474,8 @@ static int run_attn(cuda_exec *x, const nn_op *op, const nn_op *turn, const nn_o
     if (turn) {
         int rc = rope_args(x, turn + 1, &r, e);
         if (rc < 0) return rc;
-        bool can = single && a.chunks && (packed ? cuda_packed_turns(x, op, &a, &r) : cuda_attn_turns(&a, &r));
+        bool can =
+            single && a.chunks && !a.until && (packed ? cuda_packed_turns(x, op, &a, &r) : cuda_attn_turns(&a, &r));
         if (norms && (!can || packed)) {
             *n_ops = 1;
             return run_norm(x, (int)(norms - x->x.model->tape->ops), x->x.model->tape->n_ops, norms, e);

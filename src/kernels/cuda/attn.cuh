@@ -27,6 +27,7 @@ __device__ static inline void attn_range(const cuda_attn &a, int t, int *lo, int
     const int pos = a.batch.pos[t], from = pos + 1 - a.window;
     *lo = a.chunk ? pos / a.chunk * a.chunk : a.window > 0 && from > 0 ? from : 0;
     *hi = a.strict ? pos + 1 : a.batch.row_end[t];
+    if (a.until) *hi = min(*hi, a.until);
     if (!a.pages.step) {
         if (a.window > 0 && !a.chunk && !a.strict && a.batch.row_begin) *lo = min(*lo, a.batch.row_begin[t]);
         return;

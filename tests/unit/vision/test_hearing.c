@@ -230,16 +230,8 @@ static void check_on(const char *family, const char *device) {
     close_golden(&g);
 }
 
-/* Whisper's text sees the first positions only, which GPUs refuse by name (tests/backend): it computes on the CPU. */
-static bool on_cpu_alone(const char *family, const char *device) {
-    bool refused = strcmp(family, "whisper") == 0 && device && strncmp(device, "cuda", 4) == 0;
-    if (refused) print_message("skipped: %s on %s\n", family, device);
-    return refused;
-}
-
 static void check_family(const char *family) {
     const char *device = getenv("HEARTH_TEST_DEVICE");
-    if (on_cpu_alone(family, device)) return;
     check_on(family, device ? device : "cpu");
     if (!device) check_on(family, "scalar");
 }
@@ -396,7 +388,6 @@ static void test_whisper(void **state) {
     golden      g;
     err         e = { 0 };
     (void)state;
-    if (on_cpu_alone("whisper", device)) return;
     open_golden(&g, "whisper", device);
     int    n_sound = g.h->rules.positions, width = g.model->dims->n_embd, vocab = integer(g.doc, "vocab");
     size_t row = (size_t)vocab;
@@ -468,5 +459,6 @@ int main(void) {
                                         cmocka_unit_test(test_mmproj),         cmocka_unit_test(test_mlx),
                                         cmocka_unit_test(test_long),           cmocka_unit_test(test_one_rotation),
                                         cmocka_unit_test(test_whisper) };
+    test_filter();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
