@@ -191,9 +191,9 @@ typedef struct cuda_attn {
     int          dim_out, window;
     float        scale, softcap;
     const float *sinks;
-    int          chunk;         /* not 0: a row sees positions of its own chunk of this many */
-    int          until;         /* not 0: no row sees positions from this one on; without window, chunk, turning or choice */
-    int          reach;         /* of a step's rows, to both sides; 0: the whole input */
+    int          chunk; /* not 0: a row sees positions of its own chunk of this many */
+    int          until; /* not 0: no row sees positions from this one on; without window, chunk, turning or choice */
+    int          reach; /* of a step's rows, to both sides; 0: the whole input */
     bool         spans, strict; /* nn_attn_spec */
     const float *bias;          /* [n_head][bias_wide]: added by distance, the ends for further ones; NULL: none */
     int          bias_wide;
