@@ -37,6 +37,7 @@ static const wire_table stage_table = WIRE_PLAIN_ITEM(sampling_stage, stage_fiel
     WIRE_FLOAT(sampling_params, mirostat_tau, "mirostat_tau"),                      \
     WIRE_FLOAT(sampling_params, mirostat_eta, "mirostat_eta"),                      \
     WIRE_UINT64(sampling_params, seed, "seed"),                                     \
+    WIRE_UNSENT(sampling_params, together_from), /* the runtime's */                \
     WIRE_ARRAY(sampling_params, order, n_order, "samplers", stage_table)
 /* clang-format on */
 

@@ -32,7 +32,8 @@ static void test_complete(void **state) {
         size_t offset, bytes;
     } others[] = {
 #define OTHER(member) { offsetof(sampling_params, member), sizeof(((sampling_params *)0)->member) }
-        OTHER(bias), OTHER(n_bias), OTHER(dry_breakers), OTHER(n_dry_breakers), OTHER(order), OTHER(n_order),
+        OTHER(bias),          OTHER(n_bias), OTHER(dry_breakers), OTHER(n_dry_breakers),
+        OTHER(together_from), OTHER(order),  OTHER(n_order),
     };
     unsigned char   marks[sizeof(sampling_params)] = { 0 }, real[sizeof(sampling_params)];
     sampling_params p;
