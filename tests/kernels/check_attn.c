@@ -2,7 +2,8 @@
 /*
  * Attention over pages against a double-precision reference, and its invariance bit for bit: one result for a row,
  * whether it is computed in a prefill of any chunking, alone, with heads split, by chunks and combined, with pages of
- * any size anywhere. Pages end at unmapped memory and unwritten slots hold NaN patterns.
+ * any size anywhere. Pages end at unmapped memory and unwritten slots hold NaN patterns. One file because every check draws
+ * the same scenes and pages.
  */
 #include "kernels/check.h"
 #include "kernels/kernels.h"

@@ -373,8 +373,8 @@ static void test_question(void **state) {
         "{\"bos_token\": \"<bos>\", \"messages\": []}",
         "{\"bos_token\": \"<bos>\", \"messages\": [{\"role\": \"user\", \"content\": \"A\"}]}",
         "{\"bos_token\": \"<bos>\", \"messages\": [{\"role\": \"system\", \"content\": \"A\"}]}",
-        "{\"bos_token\": \"<bos>\", \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\"}]}, "
-        "{\"role\": \"assistant\", \"content\": \"B\"}]}",
+        ("{\"bos_token\": \"<bos>\", \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\"}]}, "
+         "{\"role\": \"assistant\", \"content\": \"B\"}]}"),
     };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         result r = render_text(tmpl_builtin("paligemma"), refused[i], (tmpl_limits){ 0 });
