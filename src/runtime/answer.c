@@ -303,12 +303,17 @@ static void listen_on(request *x) {
     err      e;
     pthread_mutex_lock(&r->lock);
     x->engine_id = 0;
+    bool over = r->closing || x->cancelled;
     pthread_mutex_unlock(&r->lock);
     x->heard.again = true;
     atomic_store(&x->phase, RUNTIME_PREPARING);
-    if (queue_try_push(r->looking, x)) return;
-    err_set(&e, ERR_BUSY, "the queue is full: too many requests are waiting to be prepared");
-    request_fail(x, &e);
+    if (!over && queue_try_push(r->looking, x)) return;
+    if (over) {
+        request_end_cancelled(x);
+    } else {
+        err_set(&e, ERR_BUSY, "the queue is full: too many requests are waiting to be prepared");
+        request_fail(x, &e);
+    }
     request_unref(x);
 }
 

@@ -396,7 +396,8 @@ static int prepare(request *x, err *e) {
         rc = dictates ? dictation_prompt(x->owner, q, &t, x->heard.language, &p, e)
                       : prompt_make(x->owner, &x->wishes, q, &t, &p, e);
     if (rc == 0) rc = limit_context(x->owner, q, &p, &max_tokens, e);
-    if (rc == 0 && q->max_tokens > 0) max_tokens -= x->heard.usage.generated_tokens;
+    if (rc == 0 && q->max_tokens > 0 && max_tokens > q->max_tokens - x->heard.usage.generated_tokens)
+        max_tokens = q->max_tokens - x->heard.usage.generated_tokens; /* parts before had the others */
     if (rc == 0 && (x->heard.finding = dictates && dictation_finds(x, &t))) max_tokens = 1;
     if (rc == 0 && !x->set) rc = adapters_take(x->owner->adapters, q->lora, q->n_lora, &x->set, e);
     if (rc == 0)

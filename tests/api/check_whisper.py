@@ -192,6 +192,10 @@ def long_sounds(server, _):
         limit = each[0]["usage"]["output_tokens"] + 5
         status, short = ask(server, wav(x), max_tokens=limit, **more)
         assert status == 200 and short["usage"]["output_tokens"] == limit and got["text"].startswith(short["text"]), (short, limit)
+        # One that is more than a part has places for is no limit of any part.
+        long = wav(list(x) * 3)
+        whole, most = ask(server, long, **more)[1], ask(server, long, max_tokens=400, **more)[1]
+        assert most == whole and 40 < whole["usage"]["output_tokens"] < 400, (most, whole)
 
 
 def many(server, _):

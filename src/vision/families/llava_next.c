@@ -265,7 +265,7 @@ const vision_family vision_llava_onevision = { LLAVA, .kin = kin_onevision, .tow
 
 enum { MOST_DEEP = NN_WINDOW_MOST - 4 };
 
-/* 0: it is no number that makes sense. */
+/* 0 where it says nonsense. */
 static int whole_or(const json_value *v, const char *key, int64_t dflt) {
     enum { MOST = 1 << 20 };
     (void)json_int(json_get(v, key), &dflt);
